@@ -16,7 +16,7 @@ from kernelwright.errors import UserError
 from kernelwright.export.choice import read_choices
 from kernelwright.mcp_tools import jobs as jobs_module
 from kernelwright.mcp_tools import tools as tools_module
-from kernelwright.mcp_tools.jobs import Job, Jobs
+from kernelwright.mcp_tools.jobs import AgentJob, Jobs
 from kernelwright.mcp_tools.server import skill_text, tool_functions
 from kernelwright.mcp_tools.tools import Tools, small
 from kernelwright.mcp_tools.workspace import Workspace
@@ -29,7 +29,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Commands that would have been started; none is."""
     found: list[list[str]] = []
 
-    def start(self: Jobs, kind: str, words: list[Any], folder: Path, *, limit_s: float) -> Job:
+    def start(self: Jobs, kind: str, words: list[Any], folder: Path, *, limit_s: float) -> AgentJob:
         found.append([str(each) for each in words])
         raise UserError("not started", hint="by this test")
 
@@ -163,7 +163,7 @@ def test_references_and_tolerances_are_those_of_the_start(tools: Tools, told: To
     assert "start it again" in told(tools.evaluate("new"))["next"]
     seen: list[Path] = []
 
-    def start(kind: str, words: list[Any], folder: Path, *, limit_s: float) -> Job:
+    def start(kind: str, words: list[Any], folder: Path, *, limit_s: float) -> AgentJob:
         seen.append(folder)
         raise UserError("not started", hint="by this test")
 
@@ -223,7 +223,7 @@ def sleeping(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Jobs:
     return Jobs(tmp_path, 100.0)
 
 
-def _child_of(job: Job) -> int:
+def _child_of(job: AgentJob) -> int:
     end_s = time.monotonic() + 30
     while not job.text("stdout").strip() and time.monotonic() < end_s:
         time.sleep(0.02)

@@ -23,7 +23,7 @@ MOST_OUTPUT = 4 << 20
 
 
 @dataclass(slots=True)
-class Job:
+class AgentJob:
     """One command under way, or over."""
 
     name: str
@@ -67,7 +67,7 @@ class Jobs:
         """Outputs go into `folder`; all jobs together may take `budget_s`."""
         self._folder = folder
         self._budget_s = budget_s
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, AgentJob] = {}
         self._lock = threading.Lock()
 
     @property
@@ -81,11 +81,11 @@ class Jobs:
         return max(0.0, self._budget_s - self.spent_s)
 
     @property
-    def running(self) -> Job | None:
+    def running(self) -> AgentJob | None:
         """The job that is under way."""
         return next((job for job in self._jobs.values() if job.is_running), None)
 
-    def start(self, kind: str, words: Sequence[str | Path], folder: Path, *, limit_s: float) -> Job:
+    def start(self, kind: str, words: Sequence[str | Path], folder: Path, *, limit_s: float) -> AgentJob:
         """Start a command; it is killed after `limit_s`, whatever it does.
 
         Raises:
@@ -109,14 +109,14 @@ class Jobs:
                     [*_COMMAND, *map(str, words)], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                     cwd=self._folder, env=_environment(), start_new_session=True,
                 )  # fmt: skip
-            job = Job(name, kind, folder, process, output, time.monotonic())
+            job = AgentJob(name, kind, folder, process, output, time.monotonic())
             job.timer = threading.Timer(limit_s, _kill, [process])
             job.timer.daemon = True
             job.timer.start()
             self._jobs[name] = job
             return job
 
-    def get(self, name: str) -> Job:
+    def get(self, name: str) -> AgentJob:
         """A job by its name; without one the last.
 
         Raises:
@@ -129,7 +129,7 @@ class Jobs:
             raise UserError(f"there is no job {name[:60]!r}", hint=hint)
         return self._jobs[name]
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: AgentJob) -> None:
         """End a job: it may record what it has, and is killed with all its processes if it does not end."""
         if not job.is_running:
             return

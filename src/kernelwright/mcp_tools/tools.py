@@ -20,7 +20,7 @@ from kernelwright.errors import KernelwrightError, StoreError, UserError
 from kernelwright.export.choice import Choice, write_choice
 from kernelwright.export.run import FORMATS
 from kernelwright.export.subject import ExportedRun
-from kernelwright.mcp_tools.jobs import Job, Jobs, quick_command
+from kernelwright.mcp_tools.jobs import AgentJob, Jobs, quick_command
 from kernelwright.mcp_tools.workspace import Workspace
 from kernelwright.optimization.nodes.problem import node_files, template_name
 from kernelwright.problem.config import Config
@@ -231,19 +231,19 @@ class Tools:
             told |= _progress(job.folder)
         return {**told, "next": f"ask {'status' if job.is_running else 'result'} of {job.name}"}
 
-    def _finished(self, name: str) -> Job:
+    def _finished(self, name: str) -> AgentJob:
         job = self._jobs.get(name)
         if job.is_running:
             raise UserError(f"{job.name} is still running", hint=f"ask status of {job.name}")
         return job
 
-    def _run_of(self, name: str) -> Job:
+    def _run_of(self, name: str) -> AgentJob:
         job = self._jobs.get(name)
         if job.kind == "evaluate":
             raise UserError(f"{job.name} is no run", hint="name a job of optimize; result tells all of an evaluation")
         return job
 
-    def _result(self, job: Job) -> dict[str, Any]:
+    def _result(self, job: AgentJob) -> dict[str, Any]:
         try:
             document = json.loads(job.text("stdout"))
         except ValueError:
@@ -251,7 +251,7 @@ class Tools:
             raise UserError(f"{job.name} gave no result: {told[-800:]}", hint="correct that, and try again") from None
         return _of_check(job, document) if job.kind == "evaluate" else _of_run(job, document)
 
-    def _explained(self, job: Job, node: int) -> dict[str, Any]:
+    def _explained(self, job: AgentJob, node: int) -> dict[str, Any]:
         words: Words = ["show", "run", job.folder] if node < 0 else ["show", "node", job.folder, str(node)]
         status, text = quick_command(words, folder=self._workspace.private)
         if status:
@@ -262,7 +262,7 @@ class Tools:
             "next": "explain a node by its number, evaluate another source, or export",
         }
 
-    def _exported(self, job: Job, formats: list[str]) -> dict[str, Any]:
+    def _exported(self, job: AgentJob, formats: list[str]) -> dict[str, Any]:
         if unknown := [each for each in formats if each not in FORMATS]:
             raise UserError(f"unknown format {unknown[0][:60]!r}", hint=f"formats are {', '.join(FORMATS)}")
         job = self._finished(job.name)
@@ -352,7 +352,7 @@ def _progress(run: Path) -> dict[str, Any]:
     return told
 
 
-def _of_check(job: Job, document: Mapping[str, Any]) -> dict[str, Any]:
+def _of_check(job: AgentJob, document: Mapping[str, Any]) -> dict[str, Any]:
     found = document["choices"][0]
     told = {name: each["speedup"] for name, each in found["workloads"].items()}
     kind = {"wrong": "wrong", "not checked": "not checked"}.get(found["kind"])
@@ -376,7 +376,7 @@ def _of_check(job: Job, document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of_run(job: Job, document: Mapping[str, Any]) -> dict[str, Any]:
+def _of_run(job: AgentJob, document: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "job": job.name,
         "verdict": document.get("verdict"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernelwright.modules.graph import Tensor
-from kernelwright.modules.index import Index, flattened
+from kernelwright.modules.index import TensorIndex, flattened
 
 C_TYPES: Mapping[str, str] = {
     "float32": "float", "float64": "double", "int32": "int", "int64": "long", "bool": "uchar",
@@ -16,7 +16,7 @@ C_TYPES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Element:
+class ElementFormula:
     """A number of one element: `form` with the texts of `parts` in it, or a load.
 
     `form` is a format, `fmax({0}, {1})`; its result binds at least as tightly as a call.
@@ -24,10 +24,10 @@ class Element:
 
     form: str
     dtype: str
-    parts: tuple[Element, ...] = ()
+    parts: tuple[ElementFormula, ...] = ()
     buffer: str | None = None
     """A load's."""
-    index: Index | None = None
+    index: TensorIndex | None = None
     """A load's place."""
     conditions: tuple[str, ...] = ()
     """Where not empty: the first part where they all hold, and only there is it read; else the second."""
@@ -38,7 +38,7 @@ class Value:
     """A tensor of which each element can be written down."""
 
     tensor: Tensor
-    at: Callable[[tuple[Index, ...]], Element]
+    at: Callable[[tuple[TensorIndex, ...]], ElementFormula]
     buffer: str | None = None
     """The buffer that holds it, row-major; None: it is computed where it is read."""
 
@@ -57,16 +57,16 @@ class Value:
 class _Memo:
     """Elements by their place, so that an element that is used twice is one object."""
 
-    make: Callable[[tuple[Index, ...]], Element]
-    known: dict[tuple[Index, ...], Element] = field(default_factory=dict)
+    make: Callable[[tuple[TensorIndex, ...]], ElementFormula]
+    known: dict[tuple[TensorIndex, ...], ElementFormula] = field(default_factory=dict)
 
-    def __call__(self, indices: tuple[Index, ...]) -> Element:
+    def __call__(self, indices: tuple[TensorIndex, ...]) -> ElementFormula:
         if indices not in self.known:
             self.known[indices] = self.make(indices)
         return self.known[indices]
 
 
-def computed(tensor: Tensor, make: Callable[[tuple[Index, ...]], Element]) -> Value:
+def computed(tensor: Tensor, make: Callable[[tuple[TensorIndex, ...]], ElementFormula]) -> Value:
     """A tensor that is computed where it is read."""
     return Value(tensor, _Memo(make))
 
@@ -76,17 +76,19 @@ def stored(buffer: str, tensor: Tensor) -> Value:
     return Value(tensor, _Memo(lambda indices: load(buffer, flattened(indices, tensor.shape), tensor.dtype)), buffer)
 
 
-def load(buffer: str, index: Index, dtype: str) -> Element:
+def load(buffer: str, index: TensorIndex, dtype: str) -> ElementFormula:
     """A number that is read."""
-    return Element("", dtype, buffer=buffer, index=index)
+    return ElementFormula("", dtype, buffer=buffer, index=index)
 
 
-def apply(form: str, dtype: str, *parts: Element) -> Element:
+def apply(form: str, dtype: str, *parts: ElementFormula) -> ElementFormula:
     """Arithmetic."""
-    return Element(form, dtype, parts)
+    return ElementFormula(form, dtype, parts)
 
 
-def guarded(value: Element, other: Element, inside: Sequence[tuple[Index, int]], more: Sequence[str] = ()) -> Element:
+def guarded(
+    value: ElementFormula, other: ElementFormula, inside: Sequence[tuple[TensorIndex, int]], more: Sequence[str] = ()
+) -> ElementFormula:
     """`value` where each index is from 0 to below its extent, and `more` conditions hold; else `other`."""
     conditions: list[str] = []
     for index, extent in inside:
@@ -96,12 +98,12 @@ def guarded(value: Element, other: Element, inside: Sequence[tuple[Index, int]],
         if high >= extent:
             conditions.append(f"{index.text()} < {extent}")
     conditions += more
-    return Element("", value.dtype, (value, other), conditions=tuple(conditions)) if conditions else value
+    return ElementFormula("", value.dtype, (value, other), conditions=tuple(conditions)) if conditions else value
 
 
-def number(value: float | bool, dtype: str) -> Element:
+def number(value: float | bool, dtype: str) -> ElementFormula:
     """A constant of a type."""
-    return Element(literal(value, dtype), dtype)
+    return ElementFormula(literal(value, dtype), dtype)
 
 
 def literal(value: float | bool, dtype: str) -> str:
@@ -119,7 +121,7 @@ def literal(value: float | bool, dtype: str) -> str:
     return f"({text}{suffix})" if text.startswith("-") else f"{text}{suffix}"
 
 
-def cast(element: Element, dtype: str) -> Element:
+def cast(element: ElementFormula, dtype: str) -> ElementFormula:
     """The number in another type, as PyTorch converts it."""
     if element.dtype == dtype:
         return element

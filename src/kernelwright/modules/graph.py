@@ -48,7 +48,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """One operator."""
 
     name: str
@@ -73,7 +73,7 @@ class Graph:
     """A module's computation on tensors of fixed shapes."""
 
     inputs: tuple[Input, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     outputs: tuple[Output, ...]
     call: tuple[Any, ...]
     """What `forward` is called with, in order: `{"ref": NAME}` for a tensor, else a plain value."""
@@ -113,6 +113,6 @@ def _input(record: Mapping[str, Any]) -> Input:
     )
 
 
-def _node(record: Mapping[str, Any]) -> Node:
+def _node(record: Mapping[str, Any]) -> GraphNode:
     results = tuple(_tensor(each) for each in record["results"])
-    return Node(str(record["name"]), str(record["op"]), dict(record["arguments"]), results)
+    return GraphNode(str(record["name"]), str(record["op"]), dict(record["arguments"]), results)

@@ -26,7 +26,7 @@ class _Atom:
     """A variable's, or `/` or `%`."""
     most: int
     """The largest value."""
-    of: Index | None = None
+    of: TensorIndex | None = None
     by: int = 1
 
     def text(self) -> str:
@@ -36,29 +36,29 @@ class _Atom:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class TensorIndex:
     """A sum of products: `constant` and each atom times its factor."""
 
     constant: int
     terms: tuple[tuple[_Atom, int], ...] = ()
 
-    def __add__(self, other: Index | int) -> Index:
+    def __add__(self, other: TensorIndex | int) -> TensorIndex:
         if isinstance(other, int):
-            return Index(self.constant + other, self.terms)
+            return TensorIndex(self.constant + other, self.terms)
         sums = dict(self.terms)
         for atom, factor in other.terms:
             sums[atom] = sums.get(atom, 0) + factor
-        return _joined(Index(self.constant + other.constant, _sorted(sums)))
+        return _joined(TensorIndex(self.constant + other.constant, _sorted(sums)))
 
-    def __mul__(self, factor: int) -> Index:
+    def __mul__(self, factor: int) -> TensorIndex:
         if factor == 0:
-            return Index(0)
-        return Index(self.constant * factor, tuple((atom, own * factor) for atom, own in self.terms))
+            return TensorIndex(0)
+        return TensorIndex(self.constant * factor, tuple((atom, own * factor) for atom, own in self.terms))
 
-    def __sub__(self, other: Index | int) -> Index:
+    def __sub__(self, other: TensorIndex | int) -> TensorIndex:
         return self + other * -1
 
-    def __floordiv__(self, by: int) -> Index:
+    def __floordiv__(self, by: int) -> TensorIndex:
         whole, rest = self._split(by)
         low, high = rest.bounds()
         if by == 1 or (low >= 0 and high < by):
@@ -72,7 +72,7 @@ class Index:
             return whole + inner.of // (inner.by * by)
         return whole + _single(_Atom("/", max(0, high // common // by), rest, by))
 
-    def __mod__(self, by: int) -> Index:
+    def __mod__(self, by: int) -> TensorIndex:
         _, rest = self._split(by)
         low, high = rest.bounds()
         if low >= 0 and high < by:
@@ -82,14 +82,14 @@ class Index:
             return inner.of % by
         return _single(_Atom("%", by - 1, rest, by))
 
-    def _split(self, by: int) -> tuple[Index, Index]:
+    def _split(self, by: int) -> tuple[TensorIndex, TensorIndex]:
         """Multiples of a number, divided by it, and the rest."""
         whole = tuple((atom, factor // by) for atom, factor in self.terms if factor % by == 0)
         rest = tuple((atom, factor) for atom, factor in self.terms if factor % by)
-        return Index(self.constant // by, whole), Index(self.constant % by, rest)
+        return TensorIndex(self.constant // by, whole), TensorIndex(self.constant % by, rest)
 
-    def _over(self, common: int) -> Index:
-        return Index(self.constant // common, tuple((atom, factor // common) for atom, factor in self.terms))
+    def _over(self, common: int) -> TensorIndex:
+        return TensorIndex(self.constant // common, tuple((atom, factor // common) for atom, factor in self.terms))
 
     def only(self) -> _Atom | None:
         """The atom that it is, once and nothing else."""
@@ -118,30 +118,30 @@ class Index:
         return f"({text})" if is_operand and (len(parts) > 1 or " " in text or text.startswith("-")) else text
 
 
-def variable(name: str, extent: int) -> Index:
+def variable(name: str, extent: int) -> TensorIndex:
     """A variable from 0 to below `extent`; one that can only be 0 is that constant."""
-    return _single(_Atom(name, extent - 1)) if extent > 1 else Index(0)
+    return _single(_Atom(name, extent - 1)) if extent > 1 else TensorIndex(0)
 
 
-def flattened(indices: Sequence[Index], shape: Sequence[int]) -> Index:
+def flattened(indices: Sequence[TensorIndex], shape: Sequence[int]) -> TensorIndex:
     """The place of an element in row-major order."""
-    flat = Index(0)
+    flat = TensorIndex(0)
     for index, extent in zip(indices, shape, strict=True):
         flat = flat * extent + index
     return flat
 
 
-def unflattened(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
+def unflattened(flat: TensorIndex, shape: Sequence[int]) -> tuple[TensorIndex, ...]:
     """The indices of the element at a place in row-major order."""
-    found: list[Index] = []
+    found: list[TensorIndex] = []
     for extent in reversed(shape):
         found.append(flat % extent if len(found) < len(shape) - 1 else flat)
         flat = flat // extent
     return tuple(reversed(found))
 
 
-def _single(atom: _Atom) -> Index:
-    return Index(0, ((atom, 1),))
+def _single(atom: _Atom) -> TensorIndex:
+    return TensorIndex(0, ((atom, 1),))
 
 
 def _sorted(sums: dict[_Atom, int]) -> tuple[tuple[_Atom, int], ...]:
@@ -149,7 +149,7 @@ def _sorted(sums: dict[_Atom, int]) -> tuple[tuple[_Atom, int], ...]:
     return tuple(sorted(kept, key=lambda term: (-abs(term[1]), term[0].text())))
 
 
-def _joined(index: Index) -> Index:
+def _joined(index: TensorIndex) -> TensorIndex:
     """With `n * (x / n) + x % n` as `x`, as often as it stands there."""
     factors = dict(index.terms)
     for atom, factor in index.terms:
@@ -158,5 +158,5 @@ def _joined(index: Index) -> Index:
         quotient = (atom.of // atom.by).only()
         if quotient is not None and factors.get(quotient) == factor * atom.by:
             rest = {each: own for each, own in factors.items() if each not in (atom, quotient)}
-            return Index(index.constant, _sorted(rest)) + atom.of * factor
+            return TensorIndex(index.constant, _sorted(rest)) + atom.of * factor
     return index

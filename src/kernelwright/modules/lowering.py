@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelwright.errors import SpecError
 from kernelwright.modules.expression import C_TYPES, Value, stored
-from kernelwright.modules.graph import Graph, Node, Tensor
+from kernelwright.modules.graph import Graph, GraphNode, Tensor
 from kernelwright.modules.operators import OPERATORS
 from kernelwright.modules.stages import Kernel, Stages, loads_of
 from kernelwright.modules.text import BLOCK, kernel_text
@@ -28,7 +28,7 @@ _CUDA_WORDS = "typedef unsigned char uchar;\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class LoweredProgram:
     """Kernels in the order of their launches."""
 
     kernels: tuple[Kernel, ...]
@@ -74,7 +74,7 @@ def _step(entry: str, kernel: Kernel, arguments: tuple[str, ...]) -> LaunchStep:
     return launch_step(entry, [f"ceil_div({kernel.count}, {BLOCK})"], [str(BLOCK)], arguments=arguments)
 
 
-def lower(graph: Graph) -> Program:
+def lower(graph: Graph) -> LoweredProgram:
     """The program of a graph.
 
     Raises:
@@ -101,7 +101,7 @@ def lower(graph: Graph) -> Program:
     inputs = tuple(each.name for each in graph.inputs if each.name in read)
     if not inputs:
         raise SpecError("the module's outputs do not depend on any tensor", hint="there is nothing to compute")
-    return Program(tuple(stages.kernels), tensors, inputs, outputs)
+    return LoweredProgram(tuple(stages.kernels), tensors, inputs, outputs)
 
 
 def _stored_outputs(graph: Graph, values: Mapping[str, Any], stages: Stages) -> tuple[str, ...]:
@@ -135,7 +135,7 @@ def _given(value: Any, values: Mapping[str, Any]) -> Any:
     return value
 
 
-def _word(node: Node) -> str:
+def _word(node: GraphNode) -> str:
     parts = node.op.split(".")
     return parts[1] if len(parts) > 1 else parts[0]
 

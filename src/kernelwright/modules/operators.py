@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernelwright.errors import SpecError
-from kernelwright.modules.expression import Element, Value, apply, cast, computed, number, stored
-from kernelwright.modules.graph import Node, Tensor
-from kernelwright.modules.index import Index, flattened, unflattened
+from kernelwright.modules.expression import ElementFormula, Value, apply, cast, computed, number, stored
+from kernelwright.modules.graph import GraphNode, Tensor
+from kernelwright.modules.index import TensorIndex, flattened, unflattened
 from kernelwright.modules.stages import Combiner, Segment, Stages
 from kernelwright.modules.windows import convolution, pooling
 
 Given = Mapping[str, Any]
 """A node's arguments, tensors as values."""
-Operator = Callable[[Stages, Node, Given], Value | tuple[Value | None, ...]]
+Operator = Callable[[Stages, GraphNode, Given], Value | tuple[Value | None, ...]]
 
 _UNARY = {
     "neg": "(-{0})", "exp": "exp({0})", "log": "log({0})", "log1p": "log1p({0})", "expm1": "expm1({0})",
@@ -30,7 +30,7 @@ _BINARY = {
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
-def _element(value: object, indices: tuple[Index, ...], dtype: str) -> Element:
+def _element(value: object, indices: tuple[TensorIndex, ...], dtype: str) -> ElementFormula:
     """An operand's element where it is broadcast to the result's shape."""
     if isinstance(value, Value):
         return cast(value.at(_broadcast(indices, value.shape)), dtype)
@@ -38,12 +38,12 @@ def _element(value: object, indices: tuple[Index, ...], dtype: str) -> Element:
     return number(value, dtype)
 
 
-def _broadcast(indices: tuple[Index, ...], shape: Sequence[int]) -> tuple[Index, ...]:
+def _broadcast(indices: tuple[TensorIndex, ...], shape: Sequence[int]) -> tuple[TensorIndex, ...]:
     own = indices[len(indices) - len(shape) :] if shape else ()
-    return tuple(Index(0) if extent == 1 else index for index, extent in zip(own, shape, strict=True))
+    return tuple(TensorIndex(0) if extent == 1 else index for index, extent in zip(own, shape, strict=True))
 
 
-def _map(form: str, names: Sequence[str], node: Node, given: Given, *, common: str | None = None) -> Value:
+def _map(form: str, names: Sequence[str], node: GraphNode, given: Given, *, common: str | None = None) -> Value:
     result = node.results[0]
     dtype = common or result.dtype
     return computed(
@@ -61,14 +61,14 @@ def _binary(form: str) -> Operator:
 
 
 def _sum_of_two(sign: str) -> Operator:
-    def lowered(stages: Stages, node: Node, given: Given) -> Value:
+    def lowered(stages: Stages, node: GraphNode, given: Given) -> Value:
         form = f"({{0}} {sign} {{1}})"
         return _map(form, ("self", "other"), node, _scaled(node, given))
 
     return lowered
 
 
-def _scaled(node: Node, given: Given) -> Given:
+def _scaled(node: GraphNode, given: Given) -> Given:
     factor, other = given.get("alpha", 1), given["other"]
     if factor == 1:
         return given
@@ -82,13 +82,13 @@ def _scaled(node: Node, given: Given) -> Given:
     return {**given, "other": times}
 
 
-def _divided(stages: Stages, node: Node, given: Given) -> Value:
+def _divided(stages: Stages, node: GraphNode, given: Given) -> Value:
     form = {None: "({0} / {1})", "floor": "floor({0} / {1})", "trunc": "trunc({0} / {1})"}[given.get("rounding_mode")]
     return _map(form, ("self", "other"), node, given)
 
 
 def _compared(sign: str) -> Operator:
-    def lowered(stages: Stages, node: Node, given: Given) -> Value:
+    def lowered(stages: Stages, node: GraphNode, given: Given) -> Value:
         kinds = [each.dtype for each in (given["self"], given["other"]) if isinstance(each, Value)]
         common = next((each for each in ("float64", "float32", "int64", "int32", "bool") if each in kinds), "float32")
         return _map(f"({{0}} {sign} {{1}})", ("self", "other"), node, given, common=common)
@@ -96,7 +96,7 @@ def _compared(sign: str) -> Operator:
     return lowered
 
 
-def _power(stages: Stages, node: Node, given: Given) -> Value:
+def _power(stages: Stages, node: GraphNode, given: Given) -> Value:
     exponent = given["exponent"]
     form = {2: "({0} * {0})", 3: "({0} * {0} * {0})", 0.5: "sqrt({0})", 1: "{0}"}.get(exponent)
     if form is not None and not isinstance(exponent, Value):
@@ -104,7 +104,7 @@ def _power(stages: Stages, node: Node, given: Given) -> Value:
     return _map("pow({0}, {1})", ("self", "exponent"), node, given)
 
 
-def _clamped(stages: Stages, node: Node, given: Given) -> Value:
+def _clamped(stages: Stages, node: GraphNode, given: Given) -> Value:
     low, high = given.get("min", given.get("min_val")), given.get("max", given.get("max_val"))
     bounds = {name: each for name, each in (("low", low), ("high", high)) if each is not None}
     form = "{0}"
@@ -114,7 +114,7 @@ def _clamped(stages: Stages, node: Node, given: Given) -> Value:
     return _map(form, ("self", *bounds), node, {**given, **bounds})
 
 
-def _chosen(stages: Stages, node: Node, given: Given) -> Value:
+def _chosen(stages: Stages, node: GraphNode, given: Given) -> Value:
     result = node.results[0]
     return computed(
         result,
@@ -128,11 +128,11 @@ def _chosen(stages: Stages, node: Node, given: Given) -> Value:
     )
 
 
-def _leaky(stages: Stages, node: Node, given: Given) -> Value:
+def _leaky(stages: Stages, node: GraphNode, given: Given) -> Value:
     return _map("({0} > 0 ? {0} : {0} * {1})", ("self", "negative_slope"), node, given)
 
 
-def _gelu(stages: Stages, node: Node, given: Given) -> Value:
+def _gelu(stages: Stages, node: GraphNode, given: Given) -> Value:
     if given.get("approximate") == "tanh":
         form = "(0.5f * {0} * (1 + tanh(0.7978845608028654f * ({0} + 0.044715f * {0} * {0} * {0}))))"
     else:
@@ -140,12 +140,12 @@ def _gelu(stages: Stages, node: Node, given: Given) -> Value:
     return _map(form, ("self",), node, given)
 
 
-def _elu(stages: Stages, node: Node, given: Given) -> Value:
+def _elu(stages: Stages, node: GraphNode, given: Given) -> Value:
     form = "({0} > 0 ? {0} * {2} : (exp({0} * {3}) - 1) * {1} * {2})"
     return _map(form, ("self", "alpha", "scale", "input_scale"), node, given)
 
 
-def _filled(stages: Stages, node: Node, given: Given) -> Value:
+def _filled(stages: Stages, node: GraphNode, given: Given) -> Value:
     value = given.get("fill_value", given.get("s"))
     result = node.results[0]
     return computed(result, lambda indices: number(0 if value is None else value, result.dtype))
@@ -154,8 +154,8 @@ def _filled(stages: Stages, node: Node, given: Given) -> Value:
 # Views
 
 
-def _viewed(back: Callable[[tuple[Index, ...], Value, Given], tuple[Index, ...]]) -> Operator:
-    def lowered(stages: Stages, node: Node, given: Given) -> Value:
+def _viewed(back: Callable[[tuple[TensorIndex, ...], Value, Given], tuple[TensorIndex, ...]]) -> Operator:
+    def lowered(stages: Stages, node: GraphNode, given: Given) -> Value:
         source = given["self"]
         return computed(node.results[0], lambda indices: cast(
             source.at(back(indices, source, given)), node.results[0].dtype
@@ -164,14 +164,14 @@ def _viewed(back: Callable[[tuple[Index, ...], Value, Given], tuple[Index, ...]]
     return lowered
 
 
-def _reshaped(stages: Stages, node: Node, given: Given) -> Value:
+def _reshaped(stages: Stages, node: GraphNode, given: Given) -> Value:
     source, result = given["self"], node.results[0]
     if source.buffer is not None:
         return stored(source.buffer, result)
     return computed(result, lambda indices: source.at(unflattened(flattened(indices, result.shape), source.shape)))
 
 
-def _permuted(indices: tuple[Index, ...], source: Value, given: Given) -> tuple[Index, ...]:
+def _permuted(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
     places = [each % len(source.shape) for each in given["dims"]]
     return tuple(indices[places.index(axis)] for axis in range(len(source.shape)))
 
@@ -225,7 +225,7 @@ def _as_result(value: Value, result: Tensor) -> Value:
 
 
 def _reduction(combiner: Combiner, *, is_mean: bool = False) -> Operator:
-    def lowered(stages: Stages, node: Node, given: Given) -> Value:
+    def lowered(stages: Stages, node: GraphNode, given: Given) -> Value:
         source, result = given["self"], node.results[0]
         axes = _axes(given, len(source.shape))
         total = _reduced(stages, source, axes, combiner, result.dtype)
@@ -236,7 +236,7 @@ def _reduction(combiner: Combiner, *, is_mean: bool = False) -> Operator:
     return lowered
 
 
-def _softmax(stages: Stages, node: Node, given: Given) -> Value:
+def _softmax(stages: Stages, node: GraphNode, given: Given) -> Value:
     source, result = given["self"], node.results[0]
     axes = _axes(given, len(source.shape))
     highest = _reduced(stages, source, axes, "max", result.dtype)
@@ -269,7 +269,7 @@ def _affine(value: Value, weight: Value | None, bias: Value | None, shape: tuple
     return value
 
 
-def _layer_norm(stages: Stages, node: Node, given: Given) -> tuple[Value | None, ...]:
+def _layer_norm(stages: Stages, node: GraphNode, given: Given) -> tuple[Value | None, ...]:
     source, shape = given["input"], tuple(given["normalized_shape"])
     axes = tuple(range(len(source.shape) - len(shape), len(source.shape)))
     mean, variance = _moments(stages, source, axes)
@@ -277,7 +277,7 @@ def _layer_norm(stages: Stages, node: Node, given: Given) -> tuple[Value | None,
     return _affine(value, given.get("weight"), given.get("bias"), shape), None, None
 
 
-def _group_norm(stages: Stages, node: Node, given: Given) -> tuple[Value | None, ...]:
+def _group_norm(stages: Stages, node: GraphNode, given: Given) -> tuple[Value | None, ...]:
     source, groups = given["input"], int(given["group"])
     batch, channels = source.shape[:2]
     split = _as_result(source, Tensor((batch, groups, source.tensor.count // batch // groups), source.dtype))
@@ -287,7 +287,7 @@ def _group_norm(stages: Stages, node: Node, given: Given) -> tuple[Value | None,
     return _affine(value, given.get("weight"), given.get("bias"), shape), None, None
 
 
-def _batch_norm(stages: Stages, node: Node, given: Given) -> tuple[Value | None, ...]:
+def _batch_norm(stages: Stages, node: GraphNode, given: Given) -> tuple[Value | None, ...]:
     """By the batch's own statistics, which no buffer keeps."""
     source = given["input"]
     axes = (0, *range(2, len(source.shape)))
@@ -297,7 +297,7 @@ def _batch_norm(stages: Stages, node: Node, given: Given) -> tuple[Value | None,
     return _affine(value, given.get("weight"), given.get("bias"), shape), None, None
 
 
-def _vector_norm(stages: Stages, node: Node, given: Given) -> Value:
+def _vector_norm(stages: Stages, node: GraphNode, given: Given) -> Value:
     source, result, order = given["self"], node.results[0], given.get("ord", 2)
     if order not in (1, 2):
         raise SpecError(f"{node.name}: the norm of order {order} is not lowered yet", hint="take order 1 or 2")
@@ -308,7 +308,7 @@ def _vector_norm(stages: Stages, node: Node, given: Given) -> Value:
 
 
 def _extreme(combiner: Combiner) -> Operator:
-    def lowered(stages: Stages, node: Node, given: Given) -> tuple[Value | None, ...]:
+    def lowered(stages: Stages, node: GraphNode, given: Given) -> tuple[Value | None, ...]:
         source = given["self"]
         total = _reduced(stages, source, _axes(given, len(source.shape)), combiner, source.dtype)
         return _as_result(total, node.results[0]), None
@@ -322,7 +322,7 @@ def _product(stages: Stages, left: Value, right: Value, result: Tensor) -> Value
     left, right = (each if each.buffer else stages.store(each) for each in (left, right))
     layout = (*(Segment(extent, is_inner=False) for extent in result.shape), Segment(inner, is_inner=True))
 
-    def body(indices: tuple[Index, ...]) -> Element:
+    def body(indices: tuple[TensorIndex, ...]) -> ElementFormula:
         *batch, row, col, place = indices
         return apply(
             "({0} * {1})",
@@ -334,11 +334,11 @@ def _product(stages: Stages, left: Value, right: Value, result: Tensor) -> Value
     return stages.reduce(layout, "sum", body, result, covers=False)
 
 
-def _matmul(stages: Stages, node: Node, given: Given) -> Value:
+def _matmul(stages: Stages, node: GraphNode, given: Given) -> Value:
     return _product(stages, given["self"], given.get("mat2", given.get("other")), node.results[0])
 
 
-def _addmm(stages: Stages, node: Node, given: Given) -> Value:
+def _addmm(stages: Stages, node: GraphNode, given: Given) -> Value:
     result = node.results[0]
     product = _product(stages, given["mat1"], given["mat2"], result)
     return _mapped(result, "({0} * {1} + {2} * {3})", given["self"], given["beta"], product, given["alpha"])

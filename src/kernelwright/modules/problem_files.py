@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from kernelwright.modules.graph import Graph, Input
-from kernelwright.modules.lowering import Program
+from kernelwright.modules.lowering import LoweredProgram
 
 MODULE = "module.py"
 KERNELS = ("program.cl", "program.cu")
 
 
-def files_of(name: str, source: bytes, graph: Graph, program: Program) -> dict[str, bytes]:
+def files_of(name: str, source: bytes, graph: Graph, program: LoweredProgram) -> dict[str, bytes]:
     """By name, the files of the problem.
 
     Args:
@@ -31,7 +31,7 @@ def files_of(name: str, source: bytes, graph: Graph, program: Program) -> dict[s
     return {MODULE: source, **{file: text.encode() for file, text in texts.items()}}
 
 
-def _problem_text(name: str, graph: Graph, program: Program) -> str:
+def _problem_text(name: str, graph: Graph, program: LoweredProgram) -> str:
     arguments = [_input_line(each) for each in graph.inputs if each.name in program.inputs]
     for output in program.outputs:
         tensor = program.tensors[output]
@@ -86,7 +86,7 @@ def _shape(shape: tuple[int, ...]) -> str:
     return json.dumps([str(extent) for extent in shape or (1,)])
 
 
-def _reference_text(graph: Graph, program: Program) -> str:
+def _reference_text(graph: Graph, program: LoweredProgram) -> str:
     used = [each for each in graph.inputs if each.name in program.inputs]
     state = "".join(f"        {each.target!r}: {each.name},\n" for each in used if each.kind != "input")
     known = {each.name: each for each in graph.inputs}
@@ -114,7 +114,7 @@ def forward({", ".join(each.name for each in used)}):
 '''
 
 
-def _argument(value: object, known: Mapping[str, Input], program: Program) -> str:
+def _argument(value: object, known: Mapping[str, Input], program: LoweredProgram) -> str:
     if not isinstance(value, dict):
         return repr(value)
     each = known[value["ref"]]

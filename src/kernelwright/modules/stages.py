@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kernelwright.modules.expression import Element, Value, stored
+from kernelwright.modules.expression import ElementFormula, Value, stored
 from kernelwright.modules.graph import Tensor
-from kernelwright.modules.index import Index, flattened, unflattened, variable
+from kernelwright.modules.index import TensorIndex, flattened, unflattened, variable
 
 Combiner = Literal["sum", "prod", "max", "min"]
 
@@ -37,9 +37,9 @@ class Stage:
     buffer: str
     """What it computes."""
     dtype: str
-    element: Element
+    element: ElementFormula
     """What is combined or stored."""
-    index: Index
+    index: TensorIndex
     """Where it goes."""
     is_inside: bool = True
     """Whether a store is in the loops; else once for a work-item."""
@@ -58,7 +58,7 @@ class Kernel:
     """The module's operators that its reductions and stores belong to; maps are computed where they are read."""
 
     @property
-    def variables(self) -> tuple[Index, ...]:
+    def variables(self) -> tuple[TensorIndex, ...]:
         """One for each segment."""
         outer, inner = iter(range(99)), iter(range(99))
         return tuple(
@@ -71,14 +71,14 @@ class Kernel:
         return _product(each.extent for each in self.layout if not each.is_inner)
 
     @property
-    def place(self) -> Index:
+    def place(self) -> TensorIndex:
         """The number of the work-item."""
         outer = [(index, each.extent) for index, each in zip(self.variables, self.layout, strict=True)
                  if not each.is_inner]  # fmt: skip
         return flattened([index for index, _ in outer], [extent for _, extent in outer])
 
     @property
-    def flat(self) -> Index:
+    def flat(self) -> TensorIndex:
         """The place in the array that the layout covers."""
         return flattened(self.variables, [each.extent for each in self.layout])
 
@@ -91,7 +91,7 @@ class Kernel:
         return {stage.buffer for stage in self.stages}
 
 
-Body = Callable[[tuple[Index, ...]], Element]
+Body = Callable[[tuple[TensorIndex, ...]], ElementFormula]
 """An element by the layout's variables."""
 
 
@@ -142,7 +142,7 @@ class Stages:
         self._add(kernel, Stage("store", buffer, tensor.dtype, element, kernel.flat))
         return stored(buffer, tensor)
 
-    def _ways(self, kernel: Kernel, tensor: Tensor) -> Iterator[tuple[bool, Index]]:
+    def _ways(self, kernel: Kernel, tensor: Tensor) -> Iterator[tuple[bool, TensorIndex]]:
         """How a kernel can go through all elements of a tensor: in its loops, or one a work-item."""
         if tensor.count == kernel.count:
             yield False, kernel.place
@@ -152,7 +152,7 @@ class Stages:
     def _homes(self, layout: Layout, *, covers: bool) -> Iterator[Kernel]:
         yield from (each for each in reversed(self.kernels) if each.layout == layout and each.covers and covers)
 
-    def _fits(self, kernel: Kernel, elements: list[Element]) -> bool:
+    def _fits(self, kernel: Kernel, elements: list[ElementFormula]) -> bool:
         """Whether the kernel can compute the elements: what it computes itself is read by its own work-item only."""
         later: set[str] = set()
         for each in self.kernels[self.kernels.index(kernel) + 1 :]:
@@ -181,7 +181,7 @@ class Stages:
         return name
 
 
-def loads_of(elements: list[Element]) -> Iterator[Element]:
+def loads_of(elements: list[ElementFormula]) -> Iterator[ElementFormula]:
     """All loads in elements, each once."""
     seen: set[int] = set()
     waiting = list(elements)

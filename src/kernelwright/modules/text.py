@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kernelwright.modules.expression import C_TYPES, Element, literal
+from kernelwright.modules.expression import C_TYPES, ElementFormula, literal
 from kernelwright.modules.graph import Tensor
 from kernelwright.modules.stages import Kernel, Stage, loads_of
 from kernelwright.source.language import Language
@@ -98,11 +98,11 @@ def _loops(kernel: Kernel, body: Sequence[str]) -> Iterator[str]:
         yield f"{'  ' * depth}}}"
 
 
-def _statements(element: Element, own: Mapping[str, str], prefix: str) -> tuple[list[str], str]:
+def _statements(element: ElementFormula, own: Mapping[str, str], prefix: str) -> tuple[list[str], str]:
     """Statements that come before, for what is used twice, and the element's text."""
     uses: dict[int, int] = {}
 
-    def count(each: Element) -> None:
+    def count(each: ElementFormula) -> None:
         uses[id(each)] = uses.get(id(each), 0) + 1
         if uses[id(each)] == 1:
             for part in each.parts:
@@ -111,7 +111,7 @@ def _statements(element: Element, own: Mapping[str, str], prefix: str) -> tuple[
     lines: list[str] = []
     known: dict[int, str] = {}
 
-    def text(each: Element) -> str:
+    def text(each: ElementFormula) -> str:
         if id(each) in known:
             return known[id(each)]
         if each.buffer is not None:

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelwright.errors import SpecError
-from kernelwright.modules.expression import Element, Value, apply, computed, guarded, number
-from kernelwright.modules.graph import Node, Tensor
-from kernelwright.modules.index import Index
+from kernelwright.modules.expression import ElementFormula, Value, apply, computed, guarded, number
+from kernelwright.modules.graph import GraphNode, Tensor
+from kernelwright.modules.index import TensorIndex
 from kernelwright.modules.stages import Segment, Stages
 
 Given = Mapping[str, Any]
 
 
-def convolution(stages: Stages, node: Node, given: Given) -> Value:
+def convolution(stages: Stages, node: GraphNode, given: Given) -> Value:
     """A convolution or a transposed one, with groups, strides, padding and dilation."""
     result, weight = node.results[0], _in_memory(stages, given["weight"])
     source = _in_memory(stages, given["input"])
@@ -30,12 +30,12 @@ def convolution(stages: Stages, node: Node, given: Given) -> Value:
         *(Segment(extent, is_inner=True) for extent in (inputs, *window)),
     )
 
-    def body(indices: tuple[Index, ...]) -> Element:
+    def body(indices: tuple[TensorIndex, ...]) -> ElementFormula:
         batch, channel, *places = indices[: rank + 2]
         own, *offsets = indices[rank + 2 :]
         group = channel // outputs
         read = (group * inputs + own, channel % outputs, *offsets) if is_transposed else (channel, own, *offsets)
-        inside: list[tuple[Index, int]] = []
+        inside: list[tuple[TensorIndex, int]] = []
         more: list[str] = []
         for axis in range(rank):
             if is_transposed:
@@ -59,7 +59,7 @@ def convolution(stages: Stages, node: Node, given: Given) -> Value:
     )
 
 
-def pooling(stages: Stages, node: Node, given: Given) -> Value | tuple[Value | None, ...]:
+def pooling(stages: Stages, node: GraphNode, given: Given) -> Value | tuple[Value | None, ...]:
     """The largest of each window, or its mean."""
     source, result = _in_memory(stages, given["self"]), node.results[0]
     rank = 3 if "3d" in node.op else 1 if "1d" in node.op else 2
@@ -79,7 +79,7 @@ def pooling(stages: Stages, node: Node, given: Given) -> Value | tuple[Value | N
         *(Segment(extent, is_inner=True) for extent in window),
     )
 
-    def body(indices: tuple[Index, ...]) -> Element:
+    def body(indices: tuple[TensorIndex, ...]) -> ElementFormula:
         places, offsets = indices[ahead : ahead + rank], indices[ahead + rank :]
         inside = [
             (places[axis] * step[axis] + offsets[axis] * spread[axis] - edge[axis], source.shape[ahead + axis])

@@ -6,14 +6,14 @@ import re
 
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit
-from kernelwright.source.normal.draft import Draft, Kept, in_parentheses, is_pure, renamed
+from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_parentheses, is_pure, renamed
 
 _ALIAS = re.compile(
     r"\s*(?:using\s+(?P<new>\w+)\s*=\s*(?P<old>[^;]+)|typedef\s+(?P<old_>[^;]+?)\s+(?P<new_>\w+))\s*;\s*"
 )
 
 
-def decide_branches(draft: Draft) -> list[Edit]:
+def decide_branches(draft: KernelText) -> list[Edit]:
     """Conditions that are the same for all threads and sizes, as the branch that is taken."""
     for function in draft.reached:
         for each in nodes.walk(function.body):
@@ -26,7 +26,7 @@ def decide_branches(draft: Draft) -> list[Edit]:
                         truth := _truth(condition)
                     ) is not None:
                         return [draft.edit(each, in_parentheses(draft.text(yes if truth else no)))]
-            except Kept:
+            except LeftAsIs:
                 continue
     return []
 
@@ -41,7 +41,7 @@ def _truth(node: nodes.Expression) -> bool | None:
     return None
 
 
-def _flat(draft: Draft, statement: nodes.Statement) -> str:
+def _flat(draft: KernelText, statement: nodes.Statement) -> str:
     """A branch without its braces, where these hide no names."""
     is_hiding = isinstance(statement, nodes.Block) and any(
         isinstance(each, nodes.Declaration | nodes.OpaqueStatement) for each in statement.statements
@@ -49,7 +49,7 @@ def _flat(draft: Draft, statement: nodes.Statement) -> str:
     return draft.text(statement) if is_hiding else draft.inside(statement) or "{ }"
 
 
-def replace_references(draft: Draft) -> list[Edit]:
+def replace_references(draft: KernelText) -> list[Edit]:
     """Second names for something, as the first one."""
     for function in draft.reached:
         changed = nodes.assigned_names(function.body)
@@ -69,12 +69,12 @@ def replace_references(draft: Draft) -> list[Edit]:
                 uses = [draft.edit(n, text) for n in nodes.walk(function.body)
                         if isinstance(n, nodes.Name) and n.name == own.name]  # fmt: skip
                 return [draft.edit(each, ""), *uses]
-            except Kept:
+            except LeftAsIs:
                 continue
     return []
 
 
-def resolve_aliases(draft: Draft) -> list[Edit]:
+def resolve_aliases(draft: KernelText) -> list[Edit]:
     """Types that a body names anew, as what they are."""
     for function in draft.reached:
         for each in nodes.walk(function.body):

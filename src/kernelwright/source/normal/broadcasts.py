@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import barrier_scope
 from kernelwright.source.edits import Edit, insertion
-from kernelwright.source.normal.draft import Draft, Kept, declared, in_one_line, renamed
+from kernelwright.source.normal.draft import KernelText, LeftAsIs, declared, in_one_line, renamed
 from kernelwright.source.normal.inlining import is_value, meets
 
 
@@ -30,7 +30,7 @@ class _Broadcast:
     """The variable that the value is made of; everything else in it is the same for all threads."""
 
 
-def share_early(draft: Draft) -> list[Edit]:
+def share_early(draft: KernelText) -> list[Edit]:
     """The first such variable, as a share of what its value is made of."""
     body = draft.kernel.body
     for statement in body.statements:
@@ -40,34 +40,34 @@ def share_early(draft: Draft) -> list[Edit]:
                 try:
                     found = _broadcast(draft, statement, own)
                     return _of_call(draft, found) or _in_place(draft, found)
-                except Kept:
+                except LeftAsIs:
                     continue
     return []
 
 
-def _broadcast(draft: Draft, declaration: nodes.Declaration, own: nodes.Declarator) -> _Broadcast:
+def _broadcast(draft: KernelText, declaration: nodes.Declaration, own: nodes.Declarator) -> _Broadcast:
     statements = draft.kernel.body.statements
     touching = [index for index, each in enumerate(statements) if each is not declaration and _mentions(each, own.name)]
     assigns = [each for statement in statements for each in nodes.walk(statement)
                if isinstance(each, nodes.Assign) and nodes.root_name(each.target) == own.name]  # fmt: skip
     if len(assigns) != 1 or assigns[0].operator != "=" or not isinstance(assigns[0].target, nodes.Name):
-        raise Kept("it is not given one value")
+        raise LeftAsIs("it is not given one value")
     index = touching[0]
     barrier = next((i for i in range(index + 1, len(statements)) if is_barrier(statements[i])), None)
     is_before = any(each is assigns[0] for each in nodes.walk(statements[index]))
     uses = sum(isinstance(each, nodes.Name) and each.name == own.name for each in nodes.walk(statements[index]))
     if barrier is None or not is_before or uses != 1 or (len(touching) > 1 and touching[1] < barrier):
-        raise Kept("it is read before all threads wait")
+        raise LeftAsIs("it is read before all threads wait")
     if not isinstance(statements[index], nodes.If):
-        raise Kept("all threads give it a value")
+        raise LeftAsIs("all threads give it a value")
     moving = sorted(_names(assigns[0].value) - _uniform(draft))
     variable = declared(draft.kernel).get(moving[0]) if len(moving) == 1 else None
     if variable is None or variable.c_type != own.c_type or variable.is_pointer or not is_value(assigns[0].value):
-        raise Kept("its value is made of several")
+        raise LeftAsIs("its value is made of several")
     return _Broadcast(declaration, own, assigns[0], index, barrier, moving[0])
 
 
-def _uniform(draft: Draft) -> set[str]:
+def _uniform(draft: KernelText) -> set[str]:
     """Variables that are the same for all threads: arguments, and what is made of them alone; names of functions."""
     function = draft.kernel
     changed = nodes.assigned_names(function.body)
@@ -100,18 +100,18 @@ def is_barrier(node: nodes.Node) -> bool:
     return False
 
 
-def _made(draft: Draft, found: _Broadcast, value: str) -> str:
+def _made(draft: KernelText, found: _Broadcast, value: str) -> str:
     """What the variable is in each thread, of a value that all have."""
     return renamed(in_one_line(draft.text(found.assign.value)), {found.value: value})
 
 
-def _reads(draft: Draft, found: _Broadcast, text: str) -> list[Edit]:
+def _reads(draft: KernelText, found: _Broadcast, text: str) -> list[Edit]:
     later: Sequence[nodes.Statement] = draft.kernel.body.statements[found.barrier :]
     return [draft.edit(each, text) for statement in later for each in nodes.walk(statement)
             if isinstance(each, nodes.Name) and each.name == found.own.name]  # fmt: skip
 
 
-def _of_call(draft: Draft, found: _Broadcast) -> list[Edit]:
+def _of_call(draft: KernelText, found: _Broadcast) -> list[Edit]:
     """Where a function has just made the value: a function that gives it to all threads; nothing for other values."""
     statements = draft.kernel.body.statements
     before = statements[found.index - 1] if found.index else None
@@ -151,7 +151,7 @@ def _of_call(draft: Draft, found: _Broadcast) -> list[Edit]:
     ]
 
 
-def _in_place(draft: Draft, found: _Broadcast) -> list[Edit]:
+def _in_place(draft: KernelText, found: _Broadcast) -> list[Edit]:
     """The variable holds the value itself, and each thread makes of it what it was."""
     shared = f"{found.own.name}[0]"
     barrier = draft.kernel.body.statements[found.barrier]
@@ -164,5 +164,5 @@ def _in_place(draft: Draft, found: _Broadcast) -> list[Edit]:
     ]
 
 
-def _blank(draft: Draft, node: nodes.Statement, text: str) -> Edit:
+def _blank(draft: KernelText, node: nodes.Statement, text: str) -> Edit:
     return draft.edit(node, text + "\n" * draft.text(node).count("\n"))

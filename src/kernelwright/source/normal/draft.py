@@ -16,12 +16,12 @@ from kernelwright.source.span import Span
 _NOT_ARITHMETIC = re.compile(r"[*&]|\bauto\b|\bvoid\b")
 
 
-class Kept(Exception):
+class LeftAsIs(Exception):
     """Raised where a construct must stay as it is; says why."""
 
 
 @dataclass(frozen=True)
-class Draft:
+class KernelText:
     """One state of the text."""
 
     source: str
@@ -82,7 +82,7 @@ class Draft:
             Kept: a macro makes a part of it.
         """
         if not node.place.is_exact:
-            raise Kept("a macro makes a part of it")
+            raise LeftAsIs("a macro makes a part of it")
         return node.place.span
 
     def inside(self, body: nodes.Statement) -> str:
@@ -165,7 +165,7 @@ def in_one_line(text: str) -> str:
     for line in masked_comments(text).splitlines():
         directive = next(directives(line), None)
         if directive is not None and directive.word != "pragma":
-            raise Kept("a conditional in what would be put elsewhere")
+            raise LeftAsIs("a conditional in what would be put elsewhere")
         lines.append(line.strip() if directive is None else f'_Pragma("{directive.rest.strip()}")')
     return " ".join(filter(None, lines))
 

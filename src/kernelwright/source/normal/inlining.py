@@ -14,8 +14,8 @@ from kernelwright.source.builtin_functions import barrier_scope, is_exchange
 from kernelwright.source.edits import Edit
 from kernelwright.source.lexer import words_of
 from kernelwright.source.normal.draft import (
-    Draft,
-    Kept,
+    KernelText,
+    LeftAsIs,
     as_type,
     declared,
     in_one_line,
@@ -39,7 +39,7 @@ class _Called:
     """By word of its body that is no parameter of its own: members, parameters of templates."""
 
 
-def inline_calls(draft: Draft) -> list[Edit]:
+def inline_calls(draft: KernelText) -> list[Edit]:
     """The first call that can be as its body; nothing where none is left."""
     for function in draft.reached:
         for path in paths(function.body):
@@ -47,12 +47,12 @@ def inline_calls(draft: Draft) -> list[Edit]:
                 called = _called(draft, function, path[-1])
                 if called is not None:
                     return _Inlined(draft, function, path, called).edits()
-            except Kept:
+            except LeftAsIs:
                 continue
     return []
 
 
-def meets(draft: Draft, function: nodes.Function) -> bool:
+def meets(draft: KernelText, function: nodes.Function) -> bool:
     """Whether threads wait for each other in a function, or exchange values."""
     waiting, seen = [function], {function.name}
     while waiting:
@@ -69,7 +69,7 @@ def meets(draft: Draft, function: nodes.Function) -> bool:
     return False
 
 
-def _calls_itself(draft: Draft, function: nodes.Function) -> bool:
+def _calls_itself(draft: KernelText, function: nodes.Function) -> bool:
     waiting, seen = [function], set[str]()
     while waiting:
         for each in nodes.walk(waiting.pop().body):
@@ -79,7 +79,7 @@ def _calls_itself(draft: Draft, function: nodes.Function) -> bool:
     return function.name in seen
 
 
-def _called(draft: Draft, function: nodes.Function, node: nodes.Node) -> _Called | None:
+def _called(draft: KernelText, function: nodes.Function, node: nodes.Node) -> _Called | None:
     match node:
         case nodes.MethodCall(receiver=nodes.Name() as receiver, method=method, arguments=arguments):
             return _method(draft, function, receiver, method, arguments)
@@ -97,7 +97,7 @@ def _called(draft: Draft, function: nodes.Function, node: nodes.Node) -> _Called
 
 
 def _method(
-    draft: Draft, function: nodes.Function, receiver: nodes.Name, name: str, arguments: Sequence[nodes.Expression]
+    draft: KernelText, function: nodes.Function, receiver: nodes.Name, name: str, arguments: Sequence[nodes.Expression]
 ) -> _Called | None:
     instance = variable_instance(draft, function, receiver)
     method = None if instance is None else instance.method(name, len(arguments))
@@ -118,7 +118,7 @@ def member_values(instance: Instance, receiver: str) -> dict[str, str]:
     return values
 
 
-def _is_to_inline(draft: Draft, helper: nodes.Function, values: Mapping[str, str]) -> bool:
+def _is_to_inline(draft: KernelText, helper: nodes.Function, values: Mapping[str, str]) -> bool:
     """Whether a helper does more than make one number of others."""
     for each in helper.parameters:
         if each.is_pointer or (each.is_reference and not each.is_const):
@@ -131,14 +131,14 @@ def _is_to_inline(draft: Draft, helper: nodes.Function, values: Mapping[str, str
 class _Inlined:
     """One call and the statement that it stands in."""
 
-    def __init__(self, draft: Draft, caller: nodes.Function, path: Sequence[nodes.Node], called: _Called) -> None:
+    def __init__(self, draft: KernelText, caller: nodes.Function, path: Sequence[nodes.Node], called: _Called) -> None:
         self.draft, self.caller, self.path, self.called = draft, caller, path, called
         self.function = called.function
         own = [each for each in nodes.walk(self.function.body) if isinstance(each, nodes.OpaqueStatement)]
         if own:
-            raise Kept(own[0].reason)
+            raise LeftAsIs(own[0].reason)
         if len(called.arguments) != len(self.function.parameters):
-            raise Kept("it has arguments that are not given")
+            raise LeftAsIs("it has arguments that are not given")
         taken = set(words_of(draft.text(caller.body))) | {each.name for each in caller.parameters}
         self.values = dict(called.values)
         for name in sorted(nodes.declared_names(self.function.body)):
@@ -161,7 +161,7 @@ class _Inlined:
             return [self.draft.edit(statement, text if is_alone else f"{{ {text} }}")]
         last = self.function.body.statements[-1] if self.function.body.statements else None
         if not isinstance(last, nodes.Return) or last.value is None or not is_value(last.value):
-            raise Kept("a call whose value is made in several places")
+            raise LeftAsIs("a call whose value is made in several places")
         edits = self._before([*self.lines, self._body()])
         return [*edits, self.draft.edit(node, self._value(last.value))]
 
@@ -186,7 +186,7 @@ class _Inlined:
                 self.values[parameter.name] = in_parentheses(text)
                 return
             if parameter.is_reference and not parameter.is_const:
-                raise Kept("a reference to what has no place")
+                raise LeftAsIs("a reference to what has no place")
         uses = sum(isinstance(each, nodes.Name) and each.name == parameter.name for each in nodes.walk(body))
         variable = declared(self.caller).get(argument.name) if isinstance(argument, nodes.Name) else None
         is_same = variable is not None and variable.c_type == c_type and variable.is_pointer == parameter.is_pointer
@@ -198,7 +198,7 @@ class _Inlined:
             name = draft.fresh(parameter.name) if parameter.name in taken else parameter.name
             own = in_one_line(draft.text(parameter))
             if "[" in own or "=" in own:
-                raise Kept("a parameter that is an array, or has a default")
+                raise LeftAsIs("a parameter that is an array, or has a default")
             values = {**self.called.values, parameter.name: name}
             self.lines.append(f"{renamed(own, values).replace('&', '')} = {text};")
             self.values[parameter.name] = name
@@ -228,7 +228,7 @@ class _Inlined:
         if returns and not self._is_tail():
             last = statements[-1]
             if returns != [last] or not isinstance(last, nodes.Return):
-                raise Kept(f"{self.function.name!r} returns from several places")
+                raise LeftAsIs(f"{self.function.name!r} returns from several places")
             span, end = self.draft.span(last), self.function.body.place.span.start + 1
             text = self.draft.at(type(span)(end, span.start)).strip("\n")
         return self._renamed(in_one_line(text))
@@ -256,10 +256,10 @@ class _Inlined:
             if isinstance(above, nodes.Binary) and above.operator in ("&&", "||"):
                 is_sure = below is above.left
             if not is_sure or isinstance(above, nodes.Loop):
-                raise Kept("a call that may not happen, or several times")
+                raise LeftAsIs("a call that may not happen, or several times")
         if not isinstance(parent, nodes.Block):
             if not isinstance(statement, nodes.Evaluate):
-                raise Kept("a call in the head of a loop")
+                raise LeftAsIs("a call in the head of a loop")
             span = self.draft.span(statement)
             at = type(span)
             return [Edit(at(span.start, span.start), "{ " + " ".join(lines) + " "), Edit(at(span.end, span.end), " }")]

@@ -6,13 +6,13 @@ import re
 
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, insertion
-from kernelwright.source.normal.draft import Draft, Kept, in_one_line, renamed
+from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_one_line, renamed
 from kernelwright.source.normal.inlining import meets
 from kernelwright.source.normal.types import instance_of, template_values, type_of
 from kernelwright.source.span import Span
 
 
-def instantiate(draft: Draft) -> list[Edit]:
+def instantiate(draft: KernelText) -> list[Edit]:
     """The first call of such a function, with a function of its own; nothing where none is left."""
     for function in draft.reached:
         if function.template_parameters and not function.is_kernel:
@@ -22,16 +22,16 @@ def instantiate(draft: Draft) -> list[Edit]:
             if isinstance(each, nodes.Call) and helper is not None and helper is not function and meets(draft, helper):
                 try:
                     edits = _instance(draft, function, helper, each)
-                except Kept:
+                except LeftAsIs:
                     continue
                 if edits:
                     return edits
     return []
 
 
-def _instance(draft: Draft, caller: nodes.Function, helper: nodes.Function, call: nodes.Call) -> list[Edit]:
+def _instance(draft: KernelText, caller: nodes.Function, helper: nodes.Function, call: nodes.Call) -> list[Edit]:
     if len(call.arguments) != len(helper.parameters):
-        raise Kept("it has arguments that are not given")
+        raise LeftAsIs("it has arguments that are not given")
     functors: list[tuple[str, str]] = []
     kept: list[int] = []
     for index, (parameter, argument) in enumerate(zip(helper.parameters, call.arguments, strict=True)):
@@ -55,6 +55,6 @@ def _instance(draft: Draft, caller: nodes.Function, helper: nodes.Function, call
     return [insertion(_end(draft, helper), text), draft.edit(call, f"{name}({arguments})")]
 
 
-def _end(draft: Draft, helper: nodes.Function) -> int:
+def _end(draft: KernelText, helper: nodes.Function) -> int:
     span: Span = draft.span(helper)
     return span.end

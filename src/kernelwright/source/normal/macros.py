@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from kernelwright.source.edits import Edit
-from kernelwright.source.normal.draft import Draft
+from kernelwright.source.normal.draft import KernelText
 from kernelwright.source.span import Span
 
 
-def expand_macros(draft: Draft) -> list[Edit]:
+def expand_macros(draft: KernelText) -> list[Edit]:
     """Every such use in the kernel and the functions that it calls."""
     expanded = draft.tree.expanded
     spans = [each.place.span for each in draft.reached]
@@ -36,7 +36,7 @@ def expand_macros(draft: Draft) -> list[Edit]:
     return edits
 
 
-def drop_conditionals(draft: Draft) -> list[Edit]:
+def drop_conditionals(draft: KernelText) -> list[Edit]:
     """Conditionals inside of functions without what is not compiled; those that a parameter decides on stay."""
     expanded = draft.tree.expanded
     spans = [each.place.span for each in draft.reached]

@@ -17,7 +17,7 @@ from kernelwright.source.edits import Edit, EditConflict, apply
 from kernelwright.source.language import Language
 from kernelwright.source.normal.branches import decide_branches, replace_references, resolve_aliases
 from kernelwright.source.normal.broadcasts import share_early
-from kernelwright.source.normal.draft import Draft
+from kernelwright.source.normal.draft import KernelText
 from kernelwright.source.normal.inlining import inline_calls
 from kernelwright.source.normal.instances import instantiate
 from kernelwright.source.normal.macros import drop_conditionals, expand_macros
@@ -31,7 +31,7 @@ MAX_STEPS = 150
 """Changes of one kernel; the longest production kernels that were seen need some 40."""
 MAX_BYTES = 200_000
 
-_STEPS: tuple[Callable[[Draft], list[Edit]], ...] = (
+_STEPS: tuple[Callable[[KernelText], list[Edit]], ...] = (
     drop_conditionals, expand_macros, resolve_aliases,
     instantiate, inline_calls, decide_branches, replace_references, copy_fields,
     split_objects, share_early, head_loops, name_results,
@@ -62,7 +62,7 @@ def _normal_form(source: str, language: Language, entry: str, defines: tuple[tup
         kernel = next((each for each in tree.kernels if each.name == entry), None)
         if kernel is None or kernel.template_parameters:
             break
-        edits = _first_edits(Draft(source, language, tree, kernel))
+        edits = _first_edits(KernelText(source, language, tree, kernel))
         try:
             changed = apply(source, edits)
         except EditConflict:
@@ -73,7 +73,7 @@ def _normal_form(source: str, language: Language, entry: str, defines: tuple[tup
     return source
 
 
-def _first_edits(draft: Draft) -> list[Edit]:
+def _first_edits(draft: KernelText) -> list[Edit]:
     for step in _STEPS:
         edits = step(draft)
         if edits:

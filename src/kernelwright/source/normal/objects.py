@@ -6,24 +6,24 @@ from collections.abc import Iterator, Sequence
 
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit
-from kernelwright.source.normal.draft import Draft, Kept, renamed
+from kernelwright.source.normal.draft import KernelText, LeftAsIs, renamed
 from kernelwright.source.normal.types import Instance, field_type, instance_of, type_of, variable_instance
 
 
-def copy_fields(draft: Draft) -> list[Edit]:
+def copy_fields(draft: KernelText) -> list[Edit]:
     """Initial values and assignments of whole objects as those of their fields."""
     for function in draft.reached:
         for each in nodes.walk(function.body):
             try:
                 text = _copied(draft, function, each)
-            except Kept:
+            except LeftAsIs:
                 continue
             if text is not None and isinstance(each, nodes.Declaration | nodes.Evaluate):
                 return [_in_line(draft, each, text if isinstance(each, nodes.Declaration) else f"{{ {text} }}")]
     return []
 
 
-def _copied(draft: Draft, function: nodes.Function, node: nodes.Node) -> str | None:
+def _copied(draft: KernelText, function: nodes.Function, node: nodes.Node) -> str | None:
     """A statement that gives an object its value, field by field; None for another one."""
     match node:
         case nodes.Declaration(declarators=declarators):
@@ -54,7 +54,7 @@ def _copied(draft: Draft, function: nodes.Function, node: nodes.Node) -> str | N
 
 
 def _given(
-    draft: Draft, function: nodes.Function, instance: Instance, name: str, value: nodes.Expression
+    draft: KernelText, function: nodes.Function, instance: Instance, name: str, value: nodes.Expression
 ) -> Iterator[str]:
     """What gives each field its value."""
     fields = instance.struct.fields
@@ -68,7 +68,7 @@ def _given(
                 yield f"{head}{name}.{each.name}{at} = {source}.{each.name}{at};"
         case nodes.Items(items=items) | nodes.Cast(is_pointer=False, operands=items) if len(items) == len(fields):
             if any(each.extents for each in fields) or name in {n.name for i in items for n in _names(i)}:
-                raise Kept("a list of what is no number")
+                raise LeftAsIs("a list of what is no number")
             for each, item in zip(fields, items, strict=True):
                 yield f"{name}.{each.name} = {draft.text(item)};"
         case nodes.Call(arguments=()) | nodes.Cast(operands=()) if not fields:
@@ -79,7 +79,7 @@ def _given(
             lane, count, field = _lanes(draft, function, instance, place)
             yield f"{_loop(lane, count)} {name}.{field}[{lane}] = ({draft.text(place)})[{lane}];"
         case _:
-            raise Kept("an object that is made in a way that is not followed")
+            raise LeftAsIs("an object that is made in a way that is not followed")
 
 
 def _names(node: nodes.Node) -> list[nodes.Name]:
@@ -90,7 +90,9 @@ def _loop(lane: str, count: str) -> str:
     return f"for (int {lane} = 0; {lane} < {count}; ++{lane})"
 
 
-def _lanes(draft: Draft, function: nodes.Function, instance: Instance, place: nodes.Expression) -> tuple[str, str, str]:
+def _lanes(
+    draft: KernelText, function: nodes.Function, instance: Instance, place: nodes.Expression
+) -> tuple[str, str, str]:
     """Index, count and field of an object that is all one array, as it lies in memory.
 
     Raises:
@@ -98,34 +100,34 @@ def _lanes(draft: Draft, function: nodes.Function, instance: Instance, place: no
     """
     fields = instance.struct.fields
     if len(fields) != 1 or len(fields[0].extents) != 1 or fields[0].is_pointer:
-        raise Kept("an object that is no array")
+        raise LeftAsIs("an object that is no array")
     if type_of(draft, function, place, is_pointer=True) != field_type(instance, fields[0]):
-        raise Kept("memory of another type")
+        raise LeftAsIs("memory of another type")
     return draft.fresh("lane"), _extent(draft, instance, fields[0]), fields[0].name
 
 
-def _extent(draft: Draft, instance: Instance, field: nodes.Declarator) -> str:
+def _extent(draft: KernelText, instance: Instance, field: nodes.Declarator) -> str:
     (extent,) = field.extents
     if extent is None:
-        raise Kept("an array without an extent")
+        raise LeftAsIs("an array without an extent")
     return renamed(draft.text(extent), instance.values)
 
 
-def split_objects(draft: Draft) -> list[Edit]:
+def split_objects(draft: KernelText) -> list[Edit]:
     """Objects of which only fields are used, as variables."""
     for function in draft.reached:
         for each in nodes.walk(function.body):
             if isinstance(each, nodes.Declaration):
                 try:
                     edits = _split(draft, function, each)
-                except Kept:
+                except LeftAsIs:
                     continue
                 if edits:
                     return edits
     return []
 
 
-def _split(draft: Draft, function: nodes.Function, node: nodes.Declaration) -> list[Edit]:
+def _split(draft: KernelText, function: nodes.Function, node: nodes.Declaration) -> list[Edit]:
     edits, lines = [], []
     first = _first_values(function, node)
     for each in node.declarators:
@@ -177,7 +179,7 @@ def _of_field(node: nodes.Statement) -> tuple[str, str, nodes.Expression] | None
     return None
 
 
-def _uses(draft: Draft, function: nodes.Function, name: str, names: dict[str, str]) -> list[Edit]:
+def _uses(draft: KernelText, function: nodes.Function, name: str, names: dict[str, str]) -> list[Edit]:
     """Every use of an object, as the variable of its field."""
     edits = []
     count = 0
@@ -185,7 +187,7 @@ def _uses(draft: Draft, function: nodes.Function, name: str, names: dict[str, st
         match each:
             case nodes.Member(base=nodes.Name(name=base), name=field, is_arrow=False) if base == name:
                 if field not in names:
-                    raise Kept("a member that is no field")
+                    raise LeftAsIs("a member that is no field")
                 edits.append(draft.edit(each, names[field]))
                 count += 1
             case nodes.Name(name=base) if base == name:
@@ -193,18 +195,18 @@ def _uses(draft: Draft, function: nodes.Function, name: str, names: dict[str, st
             case nodes.Declarator(name=base) if base == name:
                 count += 0
             case nodes.MethodCall(receiver=nodes.Name(name=base)) if base == name:
-                raise Kept("a method that is not followed")
+                raise LeftAsIs("a method that is not followed")
     declared = sum(isinstance(each, nodes.Declarator) and each.name == name for each in nodes.walk(function.body))
     opaque: Sequence[nodes.Node] = [
         each for each in nodes.walk(function.body)
         if isinstance(each, nodes.OpaqueStatement | nodes.OpaqueExpression) and name in each.names
     ]  # fmt: skip
     if count != 0 or declared != 1 or opaque:
-        raise Kept("an object that is used as a whole")
+        raise LeftAsIs("an object that is used as a whole")
     return edits
 
 
-def _field_text(draft: Draft, instance: Instance, field: nodes.Declarator, name: str) -> str:
+def _field_text(draft: KernelText, instance: Instance, field: nodes.Declarator, name: str) -> str:
     c_type = field_type(instance, field)
     qualified = f"const {c_type}" if field.is_const and field.is_pointer else c_type
     extents = "".join(
@@ -213,6 +215,6 @@ def _field_text(draft: Draft, instance: Instance, field: nodes.Declarator, name:
     return f"{qualified} {'*' if field.is_pointer else ''}{name}{extents}"
 
 
-def _in_line(draft: Draft, node: nodes.Statement, text: str) -> Edit:
+def _in_line(draft: KernelText, node: nodes.Statement, text: str) -> Edit:
     """A statement as another one that ends in the same line."""
     return draft.edit(node, text + "\n" * (draft.text(node).count("\n") - text.count("\n")))

@@ -8,16 +8,16 @@ from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import is_exchange
 from kernelwright.source.edits import Edit
 from kernelwright.source.normal.broadcasts import is_barrier
-from kernelwright.source.normal.draft import Draft, Kept, in_one_line
+from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_one_line
 
 
-def split_statements(draft: Draft) -> list[Edit]:
+def split_statements(draft: KernelText) -> list[Edit]:
     """The first `for` or `if` of the kernel's own statements whose statements join different values, as two of them."""
     for each in draft.kernel.body.statements:
         if isinstance(each, nodes.Declaration) and len(each.declarators) > 1 and each.declarators[0].is_shared:
             try:
                 return [_one_each(draft, each)]
-            except Kept:
+            except LeftAsIs:
                 continue
         inner = each.body if isinstance(each, nodes.Loop) else each.yes if isinstance(each, nodes.If) else None
         if not isinstance(inner, nodes.Block) or len(inner.statements) < 2 or (isinstance(each, nodes.If) and each.no):
@@ -31,12 +31,12 @@ def split_statements(draft: Draft) -> list[Edit]:
             parts = [f"{in_one_line(head)} {{ {in_one_line(draft.text(s))} }}" for s in inner.statements]
             lines = "\n" * draft.text(each).count("\n")
             return [draft.edit(each, " ".join(parts) + lines)]
-        except Kept:
+        except LeftAsIs:
             continue
     return []
 
 
-def _one_each(draft: Draft, node: nodes.Declaration) -> Edit:
+def _one_each(draft: KernelText, node: nodes.Declaration) -> Edit:
     """Shared arrays, each in a declaration of its own."""
     start = draft.span(node).start
     head = draft.at(type(node.place.span)(start, draft.span(node.declarators[0]).start))
@@ -46,7 +46,7 @@ def _one_each(draft: Draft, node: nodes.Declaration) -> Edit:
     )
 
 
-def _joins(draft: Draft, node: nodes.Node) -> bool:
+def _joins(draft: KernelText, node: nodes.Node) -> bool:
     """Whether a statement exchanges values, or touches shared memory."""
     shared = {d.name for d in nodes.walk(draft.kernel.body) if isinstance(d, nodes.Declarator) and d.is_shared}
     return any(
@@ -76,7 +76,7 @@ def _are_apart(statements: Sequence[nodes.Statement], changed: Sequence[frozense
     )
 
 
-def order_slices(draft: Draft) -> list[Edit]:
+def order_slices(draft: KernelText) -> list[Edit]:
     """Statements in which threads join two values side by side, one value after the other."""
     statements = draft.kernel.body.statements
     inside = [index for index, each in enumerate(statements)
@@ -96,11 +96,11 @@ def order_slices(draft: Draft) -> list[Edit]:
                   if is_barrier(each) or _changed(each) <= group]  # fmt: skip
         span = type(window[0].place.span)(draft.span(window[0]).start, draft.span(window[-1]).end)
         return [Edit(span, " ".join(pieces) + "\n" * draft.at(span).count("\n"))]
-    except Kept:
+    except LeftAsIs:
         return []
 
 
-def _is_part(draft: Draft, node: nodes.Statement) -> bool:
+def _is_part(draft: KernelText, node: nodes.Statement) -> bool:
     """Whether a statement joins values, or sets a variable to a number first."""
     match node:
         case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(), value=nodes.Literal())):

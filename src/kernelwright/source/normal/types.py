@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelwright.source import nodes
-from kernelwright.source.normal.draft import Draft, Kept, declared, renamed
+from kernelwright.source.normal.draft import KernelText, LeftAsIs, declared, renamed
 
 _FLOAT = re.compile(r"[\d.]+(?:[eE][-+]?\d+)?[fF]")
 
@@ -25,7 +25,7 @@ class Instance:
         return next((m for m in self.struct.methods if m.name == name and len(m.parameters) == arguments), None)
 
 
-def instance_of(draft: Draft, c_type: str) -> Instance | None:
+def instance_of(draft: KernelText, c_type: str) -> Instance | None:
     """The struct that a type names; None for another type."""
     for _ in range(4):
         c_type = draft.tree.types.get(c_type, c_type)
@@ -39,7 +39,7 @@ def instance_of(draft: Draft, c_type: str) -> Instance | None:
     return None
 
 
-def variable_instance(draft: Draft, function: nodes.Function, node: nodes.Node) -> Instance | None:
+def variable_instance(draft: KernelText, function: nodes.Function, node: nodes.Node) -> Instance | None:
     """The struct that a variable is; None for what is no variable, or none of a struct."""
     variable = declared(function).get(node.name) if isinstance(node, nodes.Name) else None
     if variable is None or variable.is_pointer or (isinstance(variable, nodes.Declarator) and variable.extents):
@@ -47,7 +47,9 @@ def variable_instance(draft: Draft, function: nodes.Function, node: nodes.Node) 
     return instance_of(draft, variable.c_type)
 
 
-def template_values(draft: Draft, caller: nodes.Function, callee: nodes.Function, call: nodes.Call) -> dict[str, str]:
+def template_values(
+    draft: KernelText, caller: nodes.Function, callee: nodes.Function, call: nodes.Call
+) -> dict[str, str]:
     """By parameter of a function's template, what a call makes of it.
 
     Raises:
@@ -65,11 +67,11 @@ def template_values(draft: Draft, caller: nodes.Function, callee: nodes.Function
             values |= {name: each for name, each in _matched(parameter.c_type, found).items() if name not in values}
     for name in names:
         if name not in values:
-            raise Kept(f"what {name} is where {callee.name!r} is called is not known")
+            raise LeftAsIs(f"what {name} is where {callee.name!r} is called is not known")
     return values
 
 
-def type_of(draft: Draft, function: nodes.Function, node: nodes.Expression, *, is_pointer: bool) -> str | None:
+def type_of(draft: KernelText, function: nodes.Function, node: nodes.Expression, *, is_pointer: bool) -> str | None:
     """The type of an argument, or of what it points to; None where that is not known."""
     match node:
         case nodes.Cast(c_type=c_type, is_pointer=points) if points == is_pointer:

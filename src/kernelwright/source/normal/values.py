@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit
-from kernelwright.source.normal.draft import Draft, Kept
+from kernelwright.source.normal.draft import KernelText, LeftAsIs
 from kernelwright.source.normal.inlining import meets
 
 
-def name_results(draft: Draft) -> list[Edit]:
+def name_results(draft: KernelText) -> list[Edit]:
     """The first `s = sum_of_block(s) / n;` of the kernel's own statements, as `const float s_2 = ...`."""
     statements = draft.kernel.body.statements
     for index, each in enumerate(statements):
@@ -20,14 +20,14 @@ def name_results(draft: Draft) -> list[Edit]:
                     continue
                 try:
                     edits = _named(draft, assign, name, statements[index + 1 :])
-                except Kept:
+                except LeftAsIs:
                     continue
                 if edits:
                     return edits
     return []
 
 
-def _reduces(draft: Draft, value: nodes.Expression, name: str) -> bool:
+def _reduces(draft: KernelText, value: nodes.Expression, name: str) -> bool:
     """Whether threads meet in a function that is given the variable."""
     return any(
         isinstance(each, nodes.Call) and each.function in draft.helpers and meets(draft, draft.helpers[each.function])
@@ -36,7 +36,7 @@ def _reduces(draft: Draft, value: nodes.Expression, name: str) -> bool:
     )  # fmt: skip
 
 
-def _named(draft: Draft, assign: nodes.Assign, name: str, later: tuple[nodes.Statement, ...]) -> list[Edit]:
+def _named(draft: KernelText, assign: nodes.Assign, name: str, later: tuple[nodes.Statement, ...]) -> list[Edit]:
     declarations = [d for d in nodes.walk(draft.kernel.body) if isinstance(d, nodes.Declarator) and d.name == name]
     if len(declarations) != 1:
         return []

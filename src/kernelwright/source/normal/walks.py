@@ -5,11 +5,11 @@ from __future__ import annotations
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit
 from kernelwright.source.loop_headers import read_header
-from kernelwright.source.normal.draft import Draft, Kept, in_one_line
+from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_one_line
 from kernelwright.source.span import Span
 
 
-def head_loops(draft: Draft) -> list[Edit]:
+def head_loops(draft: KernelText) -> list[Edit]:
     """The first `while` that counts, as a `for`; else the first index from outside that only its loop uses."""
     for function in draft.reached:
         for block in nodes.walk(function.body):
@@ -17,14 +17,14 @@ def head_loops(draft: Draft) -> list[Edit]:
             for index, each in enumerate(statements):
                 try:
                     edits = _counted(draft, each) or _own_index(draft, statements, index)
-                except Kept:
+                except LeftAsIs:
                     continue
                 if edits:
                     return edits
     return []
 
 
-def _counted(draft: Draft, loop: nodes.Statement) -> list[Edit]:
+def _counted(draft: KernelText, loop: nodes.Statement) -> list[Edit]:
     """`while (i < n) { ...; i += 32; }` as `for (; i < n; i += 32) { ... }`."""
     if not isinstance(loop, nodes.Loop) or loop.word != "while" or not isinstance(loop.body, nodes.Block):
         return []
@@ -38,7 +38,7 @@ def _counted(draft: Draft, loop: nodes.Statement) -> list[Edit]:
     return [Edit(Span(whole.start, body.start), f"for (; {condition}; {step}) "), draft.edit(last, "")]
 
 
-def _own_index(draft: Draft, statements: tuple[nodes.Statement, ...], index: int) -> list[Edit]:
+def _own_index(draft: KernelText, statements: tuple[nodes.Statement, ...], index: int) -> list[Edit]:
     """`int i = lane; for (; ...)` as `for (int i = lane; ...)`, where nothing behind it uses `i`."""
     loop, before = statements[index], statements[index - 1] if index else None
     if not isinstance(loop, nodes.Loop) or loop.word != "for" or loop.initial is not None:
