@@ -30,6 +30,9 @@ from kernelwright.source.syntax import read
 MAX_STEPS = 150
 """Changes of one kernel; the longest production kernels that were seen need some 40."""
 MAX_BYTES = 200_000
+MAX_EXPANSION = 4
+"""Macros may make a text so many times as long, and by 20,000 characters more; one that explodes stays as it is."""
+
 
 _STEPS: tuple[Callable[[KernelText], list[Edit]], ...] = (
     drop_conditionals, expand_macros, resolve_aliases,
@@ -55,10 +58,13 @@ def normal_form(source: str, language: Language, entry: str, defines: Mapping[st
 
 @lru_cache(maxsize=32)
 def _normal_form(source: str, language: Language, entry: str, defines: tuple[tuple[str, str], ...]) -> str:
+    original = source
     for _ in range(MAX_STEPS):
         if len(source) > MAX_BYTES:
-            break
+            return original
         tree = read(source, language, defines)
+        if len(tree.expanded.text) > MAX_EXPANSION * len(original) + 20_000:
+            return original
         kernel = next((each for each in tree.kernels if each.name == entry), None)
         if kernel is None or kernel.template_parameters:
             break
