@@ -10,7 +10,7 @@ from typing import Literal
 from kernelwright.source.language import Language
 
 AXES = ("x", "y", "z")
-Joined = Literal["sum", "product", "max", "min"]
+Joined = Literal["sum", "product", "max", "min", "greater", "less"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,9 @@ _CUDA_JOIN = MappingProxyType({"sum": "({0}) + ({1})", "product": "({0}) * ({1})
 
 
 def joined(language: Language, operation: Joined, left: str, right: str, *, c_type: str) -> str:
-    """Two values of a scalar type joined by an operation."""
+    """Two values of a scalar type joined by an operation; `greater` and `less` compare, so that NaN is never taken."""
+    if operation in ("greater", "less"):
+        return f"(({right}) {'>' if operation == 'greater' else '<'} ({left}) ? ({right}) : ({left}))"
     if c_type in ("float", "double"):
         table = _OPENCL_JOIN if language == "opencl" else _CUDA_JOIN
         text = table[operation]

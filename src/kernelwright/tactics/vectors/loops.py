@@ -518,9 +518,7 @@ def _require_joined(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact, joi
         Unfit: a thread's own value matters.
     """
     reductions = loops.subject.analysis.facts.reductions
-    own = [
-        r for r in reductions if r.target == joined.name and fact.index in r.loops and r.operation == joined.operation
-    ]
+    own = [r for r in reductions if r.target == joined.name and fact.index in r.loops and r.operation == joined.plain]
     if not own or not any(_joins(each, own[0], joined) for each in reductions):
         raise Unfit(f"{joined.name} is not joined with what other threads have")
     after = [each for each in _statements(loops.subject.analysis.function.body)
@@ -543,7 +541,7 @@ def _is_called(loops: LoopVectorizer, node: nodes.Loop, joined: Joined) -> bool:
              if each.place.span.start >= node.place.span.end and _mentions(each, joined.name)]  # fmt: skip
     return bool(after) and any(
         isinstance(each, nodes.Call)
-        and loops.calls.get(each.place.span) == joined.operation
+        and loops.calls.get(each.place.span) == joined.plain
         and any(isinstance(argument, nodes.Name) and argument.name == joined.name for argument in each.arguments)
         for each in nodes.walk(after[0])
     )
@@ -552,7 +550,7 @@ def _is_called(loops: LoopVectorizer, node: nodes.Loop, joined: Joined) -> bool:
 def _joins(reduction: Reduction, own: Reduction, joined: Joined) -> bool:
     return (
         reduction.scope in ("block", "warp", "device")
-        and reduction.operation == joined.operation
+        and reduction.operation == joined.plain
         and own.index in reduction.sources.reductions
     )
 
