@@ -231,7 +231,8 @@ def _largest(start: str, step: str) -> Subject:
     text = (
         "__kernel void f(__global const float *m, __global float *out, int rows, int cols) {\n"
         "  const int r = get_global_id(0);\n  if (r >= rows) return;\n"
-        f"  float best = {start};\n  for (int c = 0; c < cols; ++c) {{ const float v = sqrt(m[r * cols + c]); {step} }}\n"
+        f"  float best = {start};\n"
+        f"  for (int c = 0; c < cols; ++c) {{ const float v = sqrt(m[r * cols + c]); {step} }}\n"
         "  out[r] = best;\n}"
     )
     return subject_of(text, ONE, ["ceil_div(rows, 8)"], ["8"], SIZES)

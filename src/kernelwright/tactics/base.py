@@ -184,7 +184,16 @@ class Subject:
     @cached_property
     def analysis(self) -> Analysis:
         """The facts of the kernel."""
-        return analyse(self.source, self.language, entry=self.entry, defines=self.defines)
+        return self.analysis_of(self.entry)
+
+    def analysis_of(self, entry: str) -> Analysis:
+        """The facts of one of the kernels that are launched."""
+        return analyse(self.source, self.language, entry=entry, defines=self.defines, launched=self.launched)
+
+    @cached_property
+    def launched(self) -> tuple[str, ...]:
+        """The kernels that are launched, by name."""
+        return tuple(dict.fromkeys(step.entry.partition("<")[0].strip() for step in self.header.steps))
 
     @cached_property
     def normal(self) -> Subject | None:

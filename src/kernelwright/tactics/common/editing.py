@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
@@ -203,7 +204,7 @@ def _macro(parameter: Parameter | None) -> str:
 
 
 def _check_source(subject: Subject, source: str) -> None:
-    tree = parse(source, subject.language)
+    tree = parse(source, subject.language, defines=subject.defines, entries=subject.launched)
     if len(tree.opaque) > len(subject.analysis.tree.opaque):
         raise Unfit("the rewritten text could not be read again")
     if subject.entry not in [kernel.name for kernel in tree.kernels]:
@@ -292,7 +293,7 @@ def top(source: str) -> int:
 
 def declaration_start(source: str, function: nodes.Function) -> int:
     """Where a function's definition starts with everything that belongs to it: `template <...>`, `extern "C"`."""
-    return _start_at(source, [function], most_depth=None)
+    return _start_at(source, (function.place.span.start,), most_depth=None)
 
 
 def outermost_start(source: str, functions: Sequence[nodes.Function]) -> int:
@@ -301,13 +302,14 @@ def outermost_start(source: str, functions: Sequence[nodes.Function]) -> int:
     What stands there is there for all of them: a conditional (`#if` to `#endif`) that does not hold every function does
     not count, neither as a place nor as what holds them. (`extern "C" {` may be there in C++ only.)
     """
-    return _start_at(source, functions, most_depth=0)
+    return _start_at(source, tuple(sorted(each.place.span.start for each in functions)), most_depth=0)
 
 
-def _start_at(source: str, functions: Sequence[nodes.Function], *, most_depth: int | None) -> int:
+@lru_cache(maxsize=32)
+def _start_at(source: str, places: tuple[int, ...], *, most_depth: int | None) -> int:
     tokens = [*tokens_of(source.encode("utf-8", "surrogatepass").decode("latin-1"))]
     branches = _branches(tokens)
-    at, shared = _first_of(tokens, branches, sorted(each.place.span.start for each in functions))
+    at, shared = _first_of(tokens, branches, places)
     start = depth = 0
     is_line_start, in_directive, waiting = True, False, True
     for token, inside in zip(tokens, branches, strict=True):

@@ -33,8 +33,8 @@ def smaller(first: Number, second: Number) -> Number:
 
 
 _FUNCTIONS: Mapping[str, Callable[..., Number]] = MappingProxyType({
-    "exp": math.exp, "exp2": lambda x: 2.0**x, "max": larger, "fmax": larger, "min": smaller, "fmin": smaller, "fabs": abs,
-    "abs": abs, "sqrt": math.sqrt, "log": math.log, "log2": math.log2, "fma": lambda a, b, c: a * b + c,
+    "exp": math.exp, "exp2": lambda x: 2.0**x, "max": larger, "fmax": larger, "min": smaller, "fmin": smaller,
+    "fabs": abs, "abs": abs, "sqrt": math.sqrt, "log": math.log, "log2": math.log2, "fma": lambda a, b, c: a * b + c,
     "mad": lambda a, b, c: a * b + c, "rcp": lambda x: 1 / x, "fdivide": lambda a, b: a / b, "div": lambda a, b: a / b,
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
 })  # fmt: skip

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernelwright.analysis.analysis import analyse
 from kernelwright.analysis.facts import Access, LoopFact, Reduction
 from kernelwright.analysis.patterns.pattern import recognise
 from kernelwright.analysis.polynomial import ONE, ZERO, named
@@ -296,7 +295,7 @@ def _others_join(subject: Subject, access: Access) -> bool:
     if len(operations) != 1 or not entries:
         return False
     for entry in entries:
-        other = analyse(subject.source, subject.language, entry=entry)
+        other = subject.analysis_of(entry)
         is_whole = recognise(other).kind == "whole reduction"
         if not is_whole or {each.operation for each in other.facts.reductions} != operations:
             return False
