@@ -85,6 +85,10 @@ HIDDEN_SHARE = 0.25
 HIDDEN_MS = 0.15
 """A kernel's wall time beside its own may exceed twice the baseline's by so much: as much is noise. Guesses."""
 
+MOSTLY = 0.75
+"""Of an honest candidate's launches so many keep their times, which moves no median by much; on a busy host the longest
+tenth of what launching costs is mostly other work, which would leave room for a whole launch."""
+
 WALL_QUANTILE = 0.5
 BUSY_WALL_QUANTILE = 0.25
 """Which launch's wall time counts: the middle one; on a device that is the host's own cores the quarter that was
@@ -170,6 +174,21 @@ def hidden_work(
         f"launches take {kernel_ms + own_ms:.3g} ms by the host's clock, but the timer saw {kernel_ms:.3g} ms, and "
         f"launching costs {usual_ms:.3g} ms: work is hidden from it"
     )
+
+
+def with_hidden_work(
+    samples_ms: Sequence[float],
+    wall_ms: Sequence[float],
+    other_ms: Sequence[float],
+    other_wall_ms: Sequence[float],
+) -> tuple[float, ...]:
+    """A candidate's times with what is hidden from the timer, beside another one's, taken in the same rounds.
+
+    What launching and waiting cost is alike for both, up to noise: so what the host's clock sees beyond what it adds to
+    most of the other one's launches belongs to the candidate's own time.
+    """
+    usual_ms = max(0.0, float(np.quantile(np.subtract(other_wall_ms, other_ms), MOSTLY)))
+    return tuple(max(own, wall - usual_ms) for own, wall in zip(samples_ms, wall_ms, strict=True))
 
 
 def suspicious(
