@@ -18,7 +18,6 @@ from kernelwright.source.lexer import (
     Token,
     definitions_of,
     directives,
-    integer_value,
     masked,
     tokens_of,
     words_of,
@@ -104,19 +103,6 @@ class RewriteBuilder:
             self.insert(macro.span.end, "\n#endif")
         return name
 
-    def lift_literal(self, span: Span, name: str, values: Sequence[Value], why: str) -> str:
-        """Make a parameter of an integer that stands in the source, at the value that it has; its name, made unique.
-
-        Raises:
-            Unfit: there is no plain integer.
-        """
-        value = integer_value(span.text(self.subject.source))
-        if value is None:
-            raise Unfit(f"{span.text(self.subject.source)!r} is no plain integer")
-        name = self.parameter(name, sorted({*values, value}), value, why)
-        self.replace(span, name)
-        return name
-
     def replace(self, span: Span, text: str) -> None:
         """The bytes of a span become `text`."""
         self.edits.append(Edit(span, text))
@@ -167,9 +153,7 @@ class RewriteBuilder:
         taken = new & set(_OWN_WORD.findall(subject.source))
         if not taken:
             return
-        facts, function = subject.analysis.facts, subject.analysis.function
-        helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
-        for each in (function, *helpers):
+        for each in (subject.analysis.function, *subject.helpers):
             taken -= set(_OWN_WORD.findall(each.place.span.text(subject.source)))
         present = used_words(subject.source, subject.language) | new
         names: dict[str, str] = {}
@@ -234,6 +218,26 @@ def check_defaults(subject: Subject, header: Header) -> None:
                 raise Unfit(f"no default meets {constraint.name!r} ({condition}) on workload {workload.name}")
 
 
+def refuse_opaque(subject: Subject) -> None:
+    """Refuse kernels of which something is not understood.
+
+    Raises:
+        Unfit: with its line.
+    """
+    for each in subject.analysis.facts.opaque:
+        raise Unfit(f"line {each.span.line(subject.source)} is not understood: {each.reason}")
+
+
+def refuse_unread(subject: Subject) -> None:
+    """Refuse what `refuse_hidden_branches` and `refuse_opaque` do.
+
+    Raises:
+        Unfit: saying what.
+    """
+    refuse_hidden_branches(subject)
+    refuse_opaque(subject)
+
+
 def refuse_hidden_branches(subject: Subject) -> None:
     """Refuse sources in which a parameter of the template decides on what is compiled: only one way is analysed.
 
@@ -259,9 +263,8 @@ def refuse_hidden_branches(subject: Subject) -> None:
 
 def _defines_others(subject: Subject, code: str, lines: Sequence[Directive]) -> bool:
     """Whether the conditional that `lines` begin with does nothing but define macros that this kernel does not use."""
-    facts, function = subject.analysis.facts, subject.analysis.function
-    helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
-    used = {word for each in (function, *helpers) for word in words_of(each.place.span.text(subject.source))}
+    functions = (subject.analysis.function, *subject.helpers)
+    used = {word for each in functions for word in words_of(each.place.span.text(subject.source))}
     depth, end = 0, lines[0].start
     for line in lines:
         if code[end : line.start].strip() or line.word not in _DEFINING:
