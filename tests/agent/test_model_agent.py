@@ -41,7 +41,7 @@ from kernelwright.problem.outcome import Failed
 from kernelwright.replaying.record import ReplayDiverged
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.search.base import Observation
-from kernelwright.store.event import Event, TreeEvent
+from kernelwright.store.event import Event, NodeTuned, TreeEvent
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
@@ -241,6 +241,34 @@ def test_a_planner_sees_numbered_lines_and_may_be_asked_again(plain: Path) -> No
     assert (ideas[0].first_line, ideas[0].last_line, ideas[0].risk) == (3, 5, "the last work-item")
     assert [each.family for each in ideas[1:]] == ["open"] * 3
     assert len({each.key for each in ideas}) == 4
+
+
+@pytest.mark.parametrize("place", ["blocks behind it", "fields of it"])
+def test_a_plan_that_comes_with_the_whole_kernel_is_carried_out_without_another_question(
+    plain: Path, place: str
+) -> None:
+    context, code, _ = contexts(plain)
+    source = WHOLE.partition("```c\n")[2].partition("```")[0]
+    fields = {"source": source, "header": HEADER.strip("`").removeprefix("toml\n")}
+    answer = f"{PLAN}\n{WHOLE}" if place == "blocks behind it" else json.dumps({**json.loads(PLAN), **fields})
+    model = ScriptedModel([answer])
+    agent = ModelAgent(model)
+    idea = agent.plan(context).ideas[0]
+    draft = agent.code(dataclasses.replace(code, idea=idea))
+    assert isinstance(draft, Draft)
+    assert [each.role for each in model.requests] == ["plan"]
+    assert "base + k < n" in draft.written.text
+    assert BEGIN not in draft.written.text
+    assert draft.written.tactics == (idea.key,)
+    assert draft.predicted_gain == 1.7
+
+
+def test_a_kernel_that_comes_with_a_plan_and_does_not_load_goes_back(plain: Path) -> None:
+    context, _, _ = contexts(plain)
+    model = ScriptedModel([f"{PLAN}\n{WHOLE.replace('[launch]', '[lunch]')}", PLAN])
+    idea = ModelAgent(model).plan(context).ideas[0]
+    assert idea.text == ""
+    assert "the toml block" in model.requests[1].messages[-1].text
 
 
 def test_an_open_idea_is_planned_when_it_is_taken(plain: Path) -> None:
@@ -450,6 +478,39 @@ def test_a_run_replays_bit_for_bit_and_asks_nobody(plain: Path, tmp_path: Path) 
     assert decisions(tmp_path / "again") == decisions(tmp_path / "run")
     replies = [(tmp_path / name / "replies.jsonl").read_bytes() for name in ("run", "again")]
     assert replies[0] == replies[1]
+
+
+def test_a_plan_with_its_kernel_replays_and_saves_a_question(plain: Path, tmp_path: Path) -> None:
+    def at_once(request: ChatRequest) -> str:
+        answer = answers(request)
+        return f"{answer}\n{WHOLE}" if answer == PLAN else answer
+
+    first, second = ScriptedModel(answers), ScriptedModel(at_once)
+    run_with(first, plain, tmp_path / "first")
+    result = run_with(second, plain, tmp_path / "run")
+    assert result.best_config == Config({"ITEMS": 4})
+    count = {model: [each.role for each in model.requests].count("code") for model in (first, second)}
+    assert count == {first: 1, second: 0}
+    replay = replay_optimize(tmp_path / "run", run=tmp_path / "again")
+    assert replay.differences == ()
+    assert decisions(tmp_path / "again") == decisions(tmp_path / "run")
+
+
+def test_findings_of_a_best_that_has_not_changed_are_not_asked_for_again(plain: Path, tmp_path: Path) -> None:
+    """However often a node is tuned further."""
+    asked: dict[str, list[float | None]] = {}
+    for asking in ("sparing", "always"):
+        run_with(ScriptedModel(answers), plain, tmp_path / asking, asking=asking)
+        log = RunFolder.open(tmp_path / asking, writable=False).read()
+        asked[asking] = [each.best_value for each in log if isinstance(each, NodeTuned) and each.index == 1]
+    questions = {
+        asking: sum(
+            each.request.role == "analyse" for each in ExchangeLog(tmp_path / asking / "replies.jsonl").exchanges
+        )
+        for asking in asked
+    }
+    assert questions["sparing"] <= len(set(asked["sparing"]))
+    assert questions["sparing"] <= questions["always"]
 
 
 def test_a_replay_whose_prompts_have_changed_says_where_and_goes_on(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,7 +135,7 @@ def test_it_stops_at_the_speed_of_light() -> None:
     chosen = GainPerCost().choose(Tree.of(lifted(idea("tile", 4.0))), left)
     assert isinstance(chosen, Stop)
     assert chosen.reason == "limit"
-    assert "98%" in chosen.words
+    assert "98% of the floor: at most 1.02x is left" in chosen.words
 
 
 def test_it_stops_when_nothing_is_left_or_worth_it() -> None:
@@ -144,6 +146,38 @@ def test_it_stops_when_nothing_is_left_or_worth_it() -> None:
     chosen = GainPerCost().choose(Tree.of(small), LEFT)
     assert isinstance(chosen, Stop)
     assert chosen.reason == "no-gain"
+
+
+def sparing(value: float | None = None) -> BudgetLeft:
+    return BudgetLeft(evaluations=300, limit_value=value, min_gain_fraction=0.03, is_sparing=True)
+
+
+def test_a_sparing_run_tunes_no_node_that_would_not_come_to_the_best() -> None:
+    """Though what is left of the budget would be worth it if each evaluation brought as much as the first."""
+    policy = GainPerCost(has_model=True)
+    slow = [proposed(2, 1, "tile", gain=3.0), working(2, 2.0), planned(2), tuned(2, 1.9, 24, expected=0.02)]
+    events = [*lifted(), tuned(1, 0.3, 64, expected=0.04), *slow]
+    chosen = policy.choose(Tree.of(events), dataclasses.replace(sparing(), attempts=0))
+    assert isinstance(chosen, Expansion)
+    assert chosen.node == 1
+
+
+def test_a_sparing_run_ends_with_the_reason_where_nothing_is_worth_a_question() -> None:
+    events = [*lifted(), tuned(1, 0.3, 64, expected=0.001)]
+    chosen = GainPerCost(has_model=True).choose(Tree.of(events), dataclasses.replace(sparing(), attempts=0))
+    assert isinstance(chosen, Stop)
+    assert (chosen.reason, chosen.words) == ("no-gain", "nothing is expected to gain 3.0%: all tuning 0.1%")
+
+
+def test_a_sparing_run_asks_for_nothing_that_the_floor_does_not_leave() -> None:
+    events = [*lifted(idea("tile", 4.0)), tuned(1, 0.3, 64, expected=0.2)]
+    policy = GainPerCost(has_model=True)
+    chosen = policy.choose(Tree.of(events), sparing(0.3 / 1.06))
+    assert isinstance(chosen, Expansion)
+    far = dataclasses.replace(sparing(0.3 / 1.06), min_gain_fraction=0.08)
+    chosen = policy.choose(Tree.of(events), far)
+    assert isinstance(chosen, Stop)
+    assert chosen.words.endswith("; the floor leaves 1.06x")
 
 
 def test_the_settings_threshold_counts() -> None:

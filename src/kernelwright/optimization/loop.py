@@ -51,6 +51,8 @@ class Optimizer:
     def __init__(self, parts: OptimizerParts, events: Sequence[TreeEvent] = ()) -> None:
         self.state = OptimizerState(parts, events)
         self._nodes = NodeSteps(self.state)
+        self.words_of_end = ""
+        """Why the policy saw no reason to go on."""
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -98,7 +100,7 @@ class Optimizer:
             )
             return self._tuning_instead() if is_structure and self.state.attempts_left() == 0 else choice
         if not len(self.state.steps):  # else what is under way may change its mind
-            self.state.doing = choice.words
+            self.state.doing = self.words_of_end = choice.words
             self.state.parts.show(self.state.progress("expand"))
         return "budget" if choice.reason == "exhausted" and left.attempts == 0 else choice.reason
 

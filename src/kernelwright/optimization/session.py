@@ -229,7 +229,8 @@ class Session:
             self._finish_nodes(optimizer, comparison, reason)
             if comparison is not None:
                 self._remember(parts)
-            self._append([*self._late_notes(), *self._over_notes(reason), self._finished(reason)])
+            notes = [*self._late_notes(), *self._words_of_end(optimizer, reason), *self._over_notes(reason)]
+            self._append([*notes, self._finished(reason)])
         finally:
             optimizer.state.close()
         self._enter("done")
@@ -265,6 +266,15 @@ class Session:
             return [Noted("warning", over_words(seconds or 0.0, self._doing, self._progress.phase))]
         left = recorded.events[recorded.place : recorded.session.end]
         return [each for each in left if isinstance(each, Noted)]  # before the end come notes alone
+
+    def _words_of_end(self, optimizer: Optimizer, reason: str) -> list[Noted]:
+        """Why a policy ended the run; a replay has it in the record, if that is of a version that told it."""
+        words = optimizer.words_of_end
+        if not words or reason not in ("no-gain", "limit"):
+            return []
+        note = Noted("info", f"the search ended because {words}")
+        recorded = self._parts.recorded
+        return [note] if recorded is None or isinstance(recorded.next_event, Noted) else []
 
     def _finish_nodes(self, optimizer: Optimizer, comparison: FinalistsCompared | None, reason: str) -> None:
         """Record the end in every node's log; a replay of what was killed takes in first what had been evaluated."""

@@ -220,7 +220,8 @@ class OptimizerState:
             evaluations=evaluations,
             attempts=self.attempts_left() if self.parts.settings.rest == "policy" else None,
             limit_value=self.parts.task.limit_value,
-            min_gain_fraction=budget.min_expected_gain_fraction,
+            min_gain_fraction=self.parts.settings.least_gain_fraction,
+            is_sparing=self.parts.settings.is_sparing,
         )
 
     def seconds_left(self) -> float | None:
