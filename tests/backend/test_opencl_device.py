@@ -346,7 +346,7 @@ def specialised(backend, opencl_device, tmp_path):
         folder.mkdir()
         request = BuildRequest(unit(source, entry, macros=macros), (LaunchPlan((each,)),))
         artifact = backend.compile(request, opencl_device, folder)
-        backend.specialise(request, artifact, opencl_device)
+        backend.specialise(request, artifact, opencl_device, artifact.folder)
         return artifact
 
     return specialise

@@ -499,10 +499,13 @@ class Backend(ABC):
     def compile(self, request: BuildRequest, device: DeviceInfo, folder: Path) -> Artifact:
         """Build into `folder` (which exists, is empty and is ours). Raises `BuildFailed` with the compiler's log."""
 
-    def specialise(self, request: BuildRequest, artifact: Artifact, device: DeviceInfo) -> None:  # noqa: B027
+    def specialise(  # noqa: B027
+        self, request: BuildRequest, artifact: Artifact, device: DeviceInfo, folder: Path
+    ) -> None:
         """Do ahead of time, in the build process, what the driver would do at first launch. Default: nothing.
 
-        May run the kernel on throw-away memory, so it may crash or hang its process: that is no verdict.
+        What it gives goes into `folder`, whose files are then added to the artifact's. May run the kernel on throw-away
+        memory, so it may crash or hang its process: that is no verdict.
         """
 
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:

@@ -42,7 +42,6 @@ from kernelwright.evaluate.device.worker import (
     TimeJob,
 )
 from kernelwright.evaluate.device_queue.confirm import (
-    CONFIRMED_FROM,
     FRESH_PROCESSES,
     Confirmation,
     FreshProcess,
@@ -150,13 +149,23 @@ class DeviceLane:
         self.process.notes += [same] if same else []
         start_s = time.perf_counter()
         errors = self._calibrate_on(first)
-        if self._waits_for_claim and self.process.can_judge_aside:  # the referee makes the data of the others meanwhile
-            self.deferred_s = len(later) * (time.perf_counter() - start_s) / max(1, len(first))
+        if self._waits_for_claim:
+            self.deferred_s = self._later_s(len(first), len(later), time.perf_counter() - start_s)
         for built in baseline:  # now, since the referee is about to be busy with what is left for later
             self.process.desk.limits(built.workload)
         self.fast_checks.write_bounds_ahead(baseline, is_thorough=False)
         self._later = later
         return errors
+
+    def _later_s(self, first: int, later: int, seconds: float) -> float:
+        """What is left for later takes, once so many launches took `seconds`.
+
+        Where the referee works beside the device, it makes the data meanwhile. Elsewhere the plan has made one of the
+        datasets before; what that one took holds what is done once (a start, a build), so it bounds the others only.
+        """
+        if self.process.can_judge_aside:
+            return later * seconds / max(1, first)
+        return min(self.deferred_s, later * seconds / (first - 1)) if first > 1 else self.deferred_s
 
     @property
     def confirm_s(self) -> float:
@@ -628,31 +637,20 @@ class DeviceLane:
         weights = {each.name: each.weight for each in self.process.problem.workloads}
         judged_on = [secrets.randbelow(len(weights)) for _ in candidates]
         has_confirmation = self.process.device.shares_host_cores  # and a kernel can reach the timer's records there
-        doubts: dict[tuple[int, str], str] = {}
         for index, workload in enumerate(weights):
             built = [candidate[index] for candidate in candidates]
             done, standing = self._compare_one(built, workload, rounds=rounds, wrong=wrong)
             for row, place in enumerate(standing):
-                hidden = hidden_work(
-                    done.samples_ms[row],
-                    done.wall_ms[row],
-                    done.samples_ms[0],
-                    done.wall_ms[0],
-                    wall_quantile=WALL_QUANTILE if self.process.can_judge_aside else BUSY_WALL_QUANTILE,
-                )
-                if hidden and place:
-                    doubts[place, workload] = f"suspicious in the comparison: {hidden}"
                 folder = compared_folder(self.process.out_folder, row)
                 if judged_on[place] == index or not self.process.desk.judges_slowly(workload):
                     self._judge_compared(workload, folder, done.picked[row], place, wrong)
                 shutil.rmtree(folder, ignore_errors=True)
             if has_confirmation:
                 done = _with_hidden(done)
+            else:
+                self._refuse_hidden(done, standing, wrong)
             results[workload] = _in_places(done, standing, len(candidates))
         gains = Gains.of({name: each.samples_ms for name, each in results.items()}, weights)
-        for (place, name), doubt in doubts.items():
-            if not (has_confirmation and gains.speedups[name][place] >= CONFIRMED_FROM):
-                wrong.setdefault(place, doubt)
         if has_confirmation:
             places = {name: index for index, name in enumerate(weights)}
 
@@ -661,8 +659,15 @@ class DeviceLane:
                 return self._first_launch(baseline, candidate, is_twice=is_twice)
 
             self.process.say("a gain is confirmed in fresh processes")
-            Confirmation(launch, gains).refuse(wrong, doubts)
+            Confirmation(launch, gains).refuse(wrong)
         return results, wrong
+
+    def _refuse_hidden(self, done: CompareDone, standing: Sequence[int], wrong: dict[int, str]) -> None:
+        baseline = done.samples_ms[0], done.wall_ms[0]
+        for place, own, wall in zip(standing, done.samples_ms, done.wall_ms, strict=True):
+            hidden = hidden_work(own, wall, *baseline) if place else None
+            if hidden:
+                wrong.setdefault(place, f"suspicious in the comparison: {hidden}")
 
     def _first_launch(self, baseline: Job, candidate: Job, *, is_twice: bool) -> FreshProcess | Failed:
         """The times of one fresh process; why the candidate failed in two of them, where it did.
