@@ -41,7 +41,7 @@ from kernelwright.problem.outcome import Failed
 from kernelwright.replaying.record import ReplayDiverged
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.search.base import Observation
-from kernelwright.store.event import Event, NodeTuned, TreeEvent
+from kernelwright.store.event import Event, NodeTuned, Noted, TreeEvent
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
@@ -422,14 +422,16 @@ def settings(**changes: object) -> OptimizeSettings:
     return dataclasses.replace(OptimizeSettings(tune=tune, model="openai:tiny", policy="gain", memory="off"), **changes)  # type: ignore[arg-type]
 
 
-def run_with(model: ScriptedModel, plain: Path, path: Path, **changes: object) -> OptimizeResult:
-    chosen = settings(**changes)
+def run_with(
+    model: ScriptedModel, plain: Path, path: Path, machine: SimulatedMachine | None = None, **changes: object
+) -> OptimizeResult:
+    chosen, machine = settings(**changes), machine or SimulatedMachine(cost, noise=0.005)
     patched = pytest.MonkeyPatch()
     try:
         patched.setattr(
             "kernelwright.optimization.optimize.agent_of", lambda s, f, **_: agent_of(s, f, opener=lambda name: model)
         )
-        return optimize(plain, settings=chosen, run=path, machine=SimulatedMachine(cost, noise=0.005))
+        return optimize(plain, settings=chosen, run=path, machine=machine)
     finally:
         patched.undo()
 
@@ -511,6 +513,21 @@ def test_findings_of_a_best_that_has_not_changed_are_not_asked_for_again(plain: 
     }
     assert questions["sparing"] <= len(set(asked["sparing"]))
     assert questions["sparing"] <= questions["always"]
+
+
+@pytest.mark.parametrize(("copy_bytes_per_s", "is_rewritten"), [(1e12, True), (2e8, False)])
+def test_a_kernel_far_from_the_floor_is_rewritten_before_its_numbers_are_lifted(
+    plain: Path, tmp_path: Path, copy_bytes_per_s: float, is_rewritten: bool
+) -> None:
+    """With the reason, and again when it is replayed."""
+    model = ScriptedModel(answers)
+    machine = SimulatedMachine(cost, noise=0.005, ceilings={"copy_bytes_per_s": copy_bytes_per_s})
+    run_with(model, plain, tmp_path / "run", machine=machine)
+    roles = [each.role for each in model.requests]
+    assert ("template" not in roles) == is_rewritten
+    notes = [each.text for each in RunFolder.open(tmp_path / "run", writable=False).read() if isinstance(each, Noted)]
+    assert any("rewritten first and its numbers are not lifted: it reaches" in each for each in notes) == is_rewritten
+    assert replay_optimize(tmp_path / "run", run=tmp_path / "again").differences == ()
 
 
 def test_a_replay_whose_prompts_have_changed_says_where_and_goes_on(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from tree_events import baseline, failed, idea, planned, proposed, tuned, workin
 
 from kernelwright.store.event import ActionChosen, TreeEvent
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
+from kernelwright.tree.beliefs import Beliefs, prediction_words
 from kernelwright.tree.gain import GainPerCost
 from kernelwright.tree.model import Tree
 from kernelwright_bench.policies.stark import Stark
@@ -178,6 +180,28 @@ def test_a_sparing_run_asks_for_nothing_that_the_floor_does_not_leave() -> None:
     chosen = policy.choose(Tree.of(events), far)
     assert isinstance(chosen, Stop)
     assert chosen.words.endswith("; the floor leaves 1.06x")
+
+
+def test_what_came_of_earlier_predictions_counts_by_kind_of_step_and_less_than_this_runs_own() -> None:
+    events = lifted(idea("tile", 1.5, family="tiling"))
+
+    def truth(family: str, more: Sequence[TreeEvent] = (), earlier: Sequence[tuple[str, float, float]] = ()) -> float:
+        tree = Tree.of([*events, *more])
+        return Beliefs(tree, has_model=True, tunes=True, is_timed=False, earlier=earlier).truth(family)
+
+    missed = [("tiling", 1.5, 1.0), ("tiling", 1.3, 1.0), ("vector", 1.2, 1.2)]
+    assert truth("tiling", earlier=missed) < truth("tiling") < truth("vector", earlier=missed)
+    assert truth("tiling", earlier=missed * 50) == truth("tiling", earlier=missed * 2)
+    good = [proposed(2, 1, "tile", gain=1.5, family="tiling"), working(2, 0.9 / 1.5), tuned(2, 0.9 / 1.5, 64)]
+    assert truth("tiling", good, missed) > truth("tiling", earlier=missed)
+    assert truth("tiling", earlier=[("tiling", 1.0, 2.0)]) == truth("tiling")
+
+
+def test_predictions_are_told_beside_what_was_measured() -> None:
+    assert prediction_words(Tree.of(lifted())) == ""
+    steps = [proposed(2, 1, "a", gain=1.5), working(2, 0.6), proposed(3, 1, "b", gain=1.5), working(3, 0.9)]
+    told = prediction_words(Tree.of([*lifted(), *steps, proposed(4, 1, "c", gain=2.0), failed(4)]))
+    assert told.startswith("1 of 2 predicted gains came true within 10 %; together they came to 50% of")
 
 
 def test_the_settings_threshold_counts() -> None:

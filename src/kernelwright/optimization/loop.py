@@ -231,7 +231,8 @@ class Optimizer:
             draft = Draft(written_template(parts.given), "the template that the problem declares")
             self._begin_first(self._propose(0, "given", draft))
         with self.state.deciding():
-            is_lifted_first = not parts.settings.lifts_later and not (parts.given is not None and self.state.is_spent())
+            is_written_anew = parts.settings.lifts_later or bool(parts.rewrites_first)
+            is_lifted_first = not is_written_anew and not (parts.given is not None and self.state.is_spent())
         if LIFTED_ROLE not in roles and is_lifted_first:
             self.state.say("making parameters of the launch's shape and of the numbers in the kernel")
             lifted = parts.agent.template(

@@ -14,7 +14,7 @@ from kernelwright.optimization.roles_file import roles_of
 from kernelwright.search.registry import known_searcher
 from kernelwright.store.event import RECORD_KEY
 from kernelwright.tree.base import SelectionPolicy
-from kernelwright.tree.registry import LIFT, create, known
+from kernelwright.tree.registry import GAIN, LIFT, create, known
 from kernelwright.tuning.settings import Budget, TuneSettings
 
 REPLAY = "replay:"
@@ -27,6 +27,11 @@ UNTUNED = frozenset({"direct", "stark-untuned"})
 
 WORTH_ASKING = 0.03
 """A model's run ends when nothing is expected to gain more, as a fraction. A guess: the noise of a search."""
+
+REWRITTEN_BELOW = 0.2
+"""A kernel that reaches less of the floor needs another structure: three of the first six replies of two recorded runs
+went into templates of such kernels that were thrown away.
+"""
 
 SPOOL = "spool:"
 """Before the folder of a spool in the place of a runner."""
@@ -113,6 +118,19 @@ class OptimizeSettings:
     def is_sparing(self) -> bool:
         """Whether each question to a model has to be worth it."""
         return self.model != "rules" and self.asking == "sparing"
+
+    def why_rewritten_first(self, floor_share: float | None) -> str:
+        """Why a kernel is rewritten before its numbers are lifted into parameters, in words; empty: it is not.
+
+        Args:
+            floor_share: which part of what the device allows the baseline reaches; None: not known.
+        """
+        if not self.is_sparing or self.policy != GAIN or floor_share is None or floor_share > REWRITTEN_BELOW:
+            return ""
+        return (
+            f"the kernel is rewritten first and its numbers are not lifted: it reaches {floor_share:.1%} of the floor, "
+            "which other numbers do not change much"
+        )
 
     @property
     def least_gain_fraction(self) -> float | None:

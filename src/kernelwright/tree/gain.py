@@ -106,6 +106,8 @@ class GainPerCost:
     """False: every structure stays at its default, as when code is rewritten directly."""
     lifts: bool = False
     """Whether kernels are written without parameters, and lifted into templates where that promises most."""
+    earlier: tuple[tuple[str, float, float], ...] = ()
+    """Family, predicted and measured gain of the model's steps in earlier runs, the most relevant first."""
 
     @property
     def name(self) -> str:
@@ -135,7 +137,12 @@ class _Scoring:
         self._budget = budget
         is_timed = budget.seconds is not None or budget.evaluations is None
         self._beliefs = Beliefs(
-            tree, has_model=policy.has_model, tunes=policy.tunes, is_timed=is_timed, lifts=policy.lifts
+            tree,
+            has_model=policy.has_model,
+            tunes=policy.tunes,
+            is_timed=is_timed,
+            lifts=policy.lifts,
+            earlier=policy.earlier,
         )
         assert tree.best is not None
         assert tree.best.best_value is not None
