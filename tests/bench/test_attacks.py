@@ -224,8 +224,9 @@ def test_what_only_a_fresh_process_or_a_clock_outside_can_tell_is_not_claimed(
     drawn = (found.draw(rng, "opencl") for _ in range(100))
     samples = [each for each in drawn if trick in each.what and each.base == "series"][:4]
     with Trial(BASES["series"], "opencl", device, tmp_path / "series") as trial:
-        fates = [trial.judge(each).fate for each in samples]
-    assert "claimed" not in fates
+        verdicts = [trial.judge(each) for each in samples]
+    fates = [each.fate for each in verdicts]
+    assert "claimed" not in fates, verdicts
     assert "stopped" in fates  # where the driver has things lies elsewhere in each process, so not each finds them
 
 

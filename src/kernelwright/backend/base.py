@@ -462,7 +462,7 @@ class DeviceSession(ABC):
         return None
 
     def measure_ceilings(self) -> dict[str, float]:
-        """What the device can do at most: `copy_bytes_per_s`, `cache_bytes_per_s`, `fp32_operations_per_s`, ...
+        """What the device can do at most: `copy_bytes_per_s`, `fp32_operations_per_s`, `launches_per_s`, ...
 
         By kernels of the backend's own. Default: nothing; whoever asks can still time a plain copy.
         """
