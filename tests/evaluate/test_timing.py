@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 
 import numpy as np
@@ -21,6 +22,7 @@ from kernelwright.evaluate.device.timing import (
     is_precise,
     is_warm,
     suspicious,
+    with_hidden_work,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -266,6 +268,19 @@ def test_a_candidate_as_fast_is_hardly_ever_let_go_by_a_gpus_noise():
 def test_work_that_only_the_hosts_clock_sees_is_hidden(wall_ms: float, is_hidden: bool) -> None:
     told = hidden_work([3.0] * 20, [wall_ms - 2.0] * 20, [9.0] * 20, [9.1] * 20)
     assert (told is not None) == is_hidden
+
+
+def test_what_is_hidden_from_the_timer_in_some_launches_counts_in_these() -> None:
+    forged = [3.7] * 15 + [4.0] * 5
+    told = with_hidden_work(forged, [4.1] * 20, [4.0] * 20, [4.1] * 20)
+    assert told == pytest.approx([4.0] * 20)
+
+
+def test_honest_times_stay_where_launching_costs_alike_or_less() -> None:
+    other = [4.0] * 20
+    noise = [4.1 + 0.01 * (place % 10) for place in range(20)]
+    assert statistics.median(with_hidden_work([2.0] * 20, [each - 2.0 for each in noise[::-1]], other, noise)) == 2.0
+    assert with_hidden_work([2.0] * 20, [2.02] * 20, other, noise) == (2.0,) * 20
 
 
 def test_what_launching_costs_is_not_hidden_work() -> None:

@@ -85,6 +85,10 @@ HIDDEN_SHARE = 0.25
 HIDDEN_MS = 0.15
 """A kernel's wall time beside its own may exceed twice the baseline's by so much: as much is noise. Guesses."""
 
+MOSTLY = 0.75
+"""Of an honest candidate's launches so many keep their times, which moves no median by much; on a busy host the longest
+tenth of what launching costs is mostly other work, which would leave room for a whole launch."""
+
 WALL_QUANTILE = 0.5
 BUSY_WALL_QUANTILE = 0.25
 """Which launch's wall time counts: the middle one; on a device that is the host's own cores the quarter that was
@@ -152,16 +156,13 @@ def hidden_work(
     wall_ms: Sequence[float],
     other_ms: Sequence[float],
     other_wall_ms: Sequence[float],
-    *,
-    wall_quantile: float = WALL_QUANTILE,
 ) -> str | None:
     """Why a candidate's times cannot be believed beside another one's, taken in the same rounds; None: they can.
 
     What launching and waiting cost is alike for both. Where the host's clock sees more than that beside a candidate's
-    own time, its work is hidden from the timer, or its record was changed: on a CPU device a kernel can reach both.
-    The launch at `wall_quantile` counts.
+    own time, its work is hidden from the timer.
     """
-    own_ms = float(np.quantile(np.subtract(wall_ms, samples_ms), wall_quantile))
+    own_ms = float(np.median(np.subtract(wall_ms, samples_ms)))
     usual_ms = max(0.0, float(np.median(np.subtract(other_wall_ms, other_ms))))
     kernel_ms = float(np.median(samples_ms))
     if own_ms <= 2 * usual_ms + max(HIDDEN_SHARE * kernel_ms, HIDDEN_MS):
@@ -170,6 +171,21 @@ def hidden_work(
         f"launches take {kernel_ms + own_ms:.3g} ms by the host's clock, but the timer saw {kernel_ms:.3g} ms, and "
         f"launching costs {usual_ms:.3g} ms: work is hidden from it"
     )
+
+
+def with_hidden_work(
+    samples_ms: Sequence[float],
+    wall_ms: Sequence[float],
+    other_ms: Sequence[float],
+    other_wall_ms: Sequence[float],
+) -> tuple[float, ...]:
+    """A candidate's times with what is hidden from the timer, beside another one's, taken in the same rounds.
+
+    What launching and waiting cost is alike for both, up to noise: so what the host's clock sees beyond what it adds to
+    most of the other one's launches belongs to the candidate's own time.
+    """
+    usual_ms = max(0.0, float(np.quantile(np.subtract(other_wall_ms, other_ms), MOSTLY)))
+    return tuple(max(own, wall - usual_ms) for own, wall in zip(samples_ms, wall_ms, strict=True))
 
 
 def suspicious(
