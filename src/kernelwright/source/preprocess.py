@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from kernelwright.source.if_conditions import condition_value
@@ -356,12 +356,35 @@ def _guarded_name(word: str, rest: Sequence[Token]) -> str:
     return ""
 
 
+def _is_compared(tokens: Sequence[Token], index: int, *, has_templates: bool) -> bool:
+    """Whether a word before `<` is certainly no template, where the grammar might take it for one: `(i < n && j >= 0)`.
+
+    No template's arguments end in `>=`; in C, which has none, `i < n && j > (k)` is no call either.
+    """
+    start = next_sign(tokens, index + 1, "<")
+    before = next((tokens[at].text for at in range(index - 1, -1, -1) if not tokens[at].is_blank), "")
+    if start is None or before in (".", "->", "::") or tokens[index].text == "template":
+        return False
+    depth, is_found = 0, False
+    for at in range(start + 1, len(tokens)):
+        text = tokens[at].text
+        depth += (text in ("(", "[")) - (text in (")", "]"))
+        if depth < 0 or text in (";", "{", "}"):
+            break
+        if depth == 0 and text in (">", ">>") and has_templates:
+            return False
+        is_call = depth == 0 and text == ">" and next_sign(tokens, at + 1, "(") is not None
+        is_found |= is_call or (depth == 0 and text == ">=")
+    return is_found
+
+
 class _Writer:
     """Writes tokens as one dialect."""
 
     def __init__(self, language: Language) -> None:
         self.replaced = _REPLACED[language]
         self.left_out = _ALWAYS_LEFT_OUT | _LEFT_OUT[language]
+        self.has_templates = language != "opencl"
         self.parts: list[str] = []
         self.starts: list[int] = []
         self.tokens: list[Token] = []
@@ -381,6 +404,8 @@ class _Writer:
                 continue
             if token.kind == "sign":
                 depth += (token.text == "(") - (token.text == ")")
+            if token.kind == "word" and _is_compared(tokens, index, has_templates=self.has_templates):
+                token = replace(token, text=f"({token.text})")
             self._token(token, is_inside_parentheses=depth > 0)
             index += 1
 
