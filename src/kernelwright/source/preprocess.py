@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from kernelwright.source.if_conditions import condition_value
@@ -404,9 +404,8 @@ class _Writer:
                 continue
             if token.kind == "sign":
                 depth += (token.text == "(") - (token.text == ")")
-            if token.kind == "word" and _is_compared(tokens, index, has_templates=self.has_templates):
-                token = replace(token, text=f"({token.text})")
-            self._token(token, is_inside_parentheses=depth > 0)
+            is_compared = token.kind == "word" and _is_compared(tokens, index, has_templates=self.has_templates)
+            self._token(token, is_inside_parentheses=depth > 0, is_compared=is_compared)
             index += 1
 
     def _attribute(self, tokens: Sequence[Token], index: int) -> int:
@@ -418,7 +417,7 @@ class _Writer:
         self.marks.append(Mark(self.length, text, tokens[index].span.joined(tokens[after - 1].span)))
         return after
 
-    def _token(self, token: Token, *, is_inside_parentheses: bool) -> None:
+    def _token(self, token: Token, *, is_inside_parentheses: bool, is_compared: bool) -> None:
         text = token.text
         if token.kind == "word":
             replacement = self.replaced.get(text)
@@ -436,7 +435,7 @@ class _Writer:
             self._text(" ")
         self.starts.append(self.length)
         self.tokens.append(token)
-        self._text(text)
+        self._text(f"({text})" if is_compared else text)
         if token.invocation:
             self._text(" ")
 
