@@ -6,6 +6,7 @@ import json
 import os
 import random
 import secrets
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -230,6 +231,22 @@ def test_what_only_a_fresh_process_or_a_clock_outside_can_tell_is_not_claimed(
     # its time is what the host's clock says.
     assert all(each.fate in ("stopped", "harmless") for each in verdicts), verdicts
     assert all(each.speedup is None or each.speedup.low < CONFIRMED_FROM for each in verdicts), verdicts
+
+
+@pytest.mark.opencl
+@pytest.mark.thorough
+@pytest.mark.parametrize("place", [tempfile.gettempdir(), "build-0"])
+def test_a_table_that_a_build_process_left_in_a_file_is_not_claimed(
+    place: str, device: DeviceInfo, tmp_path: Path
+) -> None:
+    found = choose_families("opencl", ["function-file"])[0]
+    rng = random.Random(place)
+    sample = next(each for each in (found.draw(rng, "opencl") for _ in range(100)) if place in each.what)
+    with Trial(BASES["series"], "opencl", device, tmp_path / "series") as trial:
+        verdict = trial.judge(sample)
+        if any("may write any file" in each for each in trial.notes):
+            pytest.skip("this system has no fence for writes, which a run's notes say")
+    assert verdict.fate in ("harmless", "stopped"), verdict
 
 
 @pytest.mark.opencl

@@ -141,6 +141,19 @@ def test_a_kernel_that_is_launched_to_be_specialised_writes_into_no_artifact(tmp
     assert (again.is_cached, target.read_bytes()) == (True, b"ok baseline")
 
 
+def test_what_kernels_left_beside_builds_is_gone_before_a_claim_is_confirmed(tmp_path, cache):
+    pool = make_pool(tmp_path, cache)
+    table = tmp_path / "scratch" / "build-0" / "table"
+    try:
+        build(pool, "ok one", SPECIALISE="write", TARGET=str(table))
+        assert table.read_bytes() == b"poison"
+        pool.forget()
+        assert not list((tmp_path / "scratch").iterdir())
+        assert isinstance(build(pool, "ok two").built, Artifact)
+    finally:
+        pool.close()
+
+
 def test_a_cache_that_is_removed_while_something_is_built_is_made_again(tmp_path, cache):
     pool = make_pool(tmp_path, cache)
     try:

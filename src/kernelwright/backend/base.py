@@ -512,6 +512,9 @@ class Backend(ABC):
         """Folders of this process alone that the driver writes into, wherever they are. Default: none."""
         return ()
 
+    def confine_builds(self, device: DeviceInfo) -> None:  # noqa: B027
+        """Refuse this process for good what `specialise` does not need; asked once. Default: nothing."""
+
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
         """`artifact` with figures that depend on the launch too, e.g. `occupancy`. Arithmetic only; default: none.
 

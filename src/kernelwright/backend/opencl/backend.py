@@ -37,6 +37,7 @@ from kernelwright.backend.opencl.build import (
     specialisation,
 )
 from kernelwright.backend.opencl.cpu.pocl_objects import CAN_RESTORE
+from kernelwright.backend.opencl.cpu.syscall_filter import refuse_calls
 from kernelwright.backend.opencl.driver import (
     find_device,
     find_devices,
@@ -118,6 +119,11 @@ class OpenclBackend(Backend):
     def private_folders(self, device: DeviceInfo) -> Sequence[Path]:
         """PoCL's cache, which is not in the scratch folder where that allows no code to be loaded."""
         return (pocl_cache(),) if is_pocl(device) else ()
+
+    def confine_builds(self, device: DeviceInfo) -> None:
+        """On PoCL: the filter of system calls that the device's process has, which tells where there is none."""
+        if is_pocl(device):
+            refuse_calls()
 
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
         """On PoCL the machine code's id, which depends on the launch; no figures."""

@@ -39,7 +39,7 @@ from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.process_limits import soft_limits
 from kernelwright.evaluate.process.answering import HandsOver
-from kernelwright.evaluate.process.scratch import refuse_unwritten, told_when_full
+from kernelwright.evaluate.process.scratch import empty, refuse_unwritten, told_when_full
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.evaluate.process.write_fence import fence_writes
 from kernelwright.identity import content_id
@@ -92,6 +92,7 @@ def make_builder(argument: object) -> Callable[[object], object]:
     backend = get_backend(argument.backend_name)
     if argument.device.shares_host_cores:  # it runs kernels itself
         fence_writes([argument.writable, *backend.private_folders(argument.device)])
+        backend.confine_builds(argument.device)
     elif hasattr(os, "nice"):
         os.nice(NICENESS)
     return _Builder(backend, argument.device).handle
@@ -252,6 +253,7 @@ class BuildPool:
         self._backend = get_backend(backend_name)
         self._device = device
         self._cache = cache
+        self._scratch = scratch
         self._timeout_s = timeout_s
         self._specialise_timeout_s = specialise_timeout_s
         self._toolchain_id = self._backend.toolchain_id(device)
@@ -312,6 +314,19 @@ class BuildPool:
         else:
             self._queue.put(task)
         return future
+
+    def forget(self) -> None:
+        """End the processes and remove their files: what kernels left there may be read. Later builds start new ones.
+
+        Nothing may be under way.
+
+        Raises:
+            InfrastructureError: a file cannot be removed.
+        """
+        for worker in self._workers:
+            worker.close()
+        if not empty(self._scratch):
+            raise InfrastructureError(f"build processes left files that cannot be removed in {self._scratch}")
 
     def close(self) -> None:
         """Cancel what waits, kill what builds, end all processes."""
