@@ -260,6 +260,12 @@ def test_flushing_the_cache_disturbs_no_buffer(session):
     assert np.array_equal(out, data)
 
 
+def test_empty_launches_are_timed(session):
+    rates = session.measure_ceilings()
+    assert rates.keys() == {"launches_per_s"}
+    assert 1 < rates["launches_per_s"] < 1e9
+
+
 def test_freed_buffers_leave_no_bound_kernel_behind(session, compiled):
     artifact = compiled(SCALE, "scale")
     for _ in range(3):
@@ -340,7 +346,7 @@ def specialised(backend, opencl_device, tmp_path):
         folder.mkdir()
         request = BuildRequest(unit(source, entry, macros=macros), (LaunchPlan((each,)),))
         artifact = backend.compile(request, opencl_device, folder)
-        backend.specialise(request, artifact, opencl_device)
+        backend.specialise(request, artifact, opencl_device, artifact.folder)
         return artifact
 
     return specialise

@@ -156,7 +156,7 @@ def compiled(opencl_device, tmp_path):
         request = BuildRequest(BuildUnit("opencl", source, "k.cl", (), options, ("k",)), (plan,) if plan else ())
         artifact = get_backend("opencl").compile(request, opencl_device, folder)
         if plan:
-            get_backend("opencl").specialise(request, artifact, opencl_device)
+            get_backend("opencl").specialise(request, artifact, opencl_device, artifact.folder)
         return artifact
 
     return compile_

@@ -462,7 +462,7 @@ class DeviceSession(ABC):
         return None
 
     def measure_ceilings(self) -> dict[str, float]:
-        """What the device can do at most: `copy_bytes_per_s`, `cache_bytes_per_s`, `fp32_operations_per_s`, ...
+        """What the device can do at most: `copy_bytes_per_s`, `fp32_operations_per_s`, `launches_per_s`, ...
 
         By kernels of the backend's own. Default: nothing; whoever asks can still time a plain copy.
         """
@@ -499,11 +499,18 @@ class Backend(ABC):
     def compile(self, request: BuildRequest, device: DeviceInfo, folder: Path) -> Artifact:
         """Build into `folder` (which exists, is empty and is ours). Raises `BuildFailed` with the compiler's log."""
 
-    def specialise(self, request: BuildRequest, artifact: Artifact, device: DeviceInfo) -> None:  # noqa: B027
+    def specialise(  # noqa: B027
+        self, request: BuildRequest, artifact: Artifact, device: DeviceInfo, folder: Path
+    ) -> None:
         """Do ahead of time, in the build process, what the driver would do at first launch. Default: nothing.
 
-        May run the kernel on throw-away memory, so it may crash or hang its process: that is no verdict.
+        What it gives goes into `folder`, whose files are then added to the artifact's. May run the kernel on throw-away
+        memory, so it may crash or hang its process: that is no verdict.
         """
+
+    def private_folders(self, device: DeviceInfo) -> Sequence[Path]:
+        """Folders of this process alone that the driver writes into, wherever they are. Default: none."""
+        return ()
 
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
         """`artifact` with figures that depend on the launch too, e.g. `occupancy`. Arithmetic only; default: none.

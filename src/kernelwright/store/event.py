@@ -40,7 +40,7 @@ class RunStarted:
     workloads: Mapping[str, Mapping[str, float]]
     """Name -> sizes and `weight`."""
     floors: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
-    """Name -> what the device allows there: `floor_ms`, `limited_by`, `least_ms`, `least_because`."""
+    """Name -> what the device allows there: `floor_ms`, `limited_by`, `launch_ms`, `least_ms`, ..."""
     kind: Literal["run_started"] = "run_started"
 
 
@@ -229,6 +229,8 @@ class Idea:
     """The last of them; both count from 1."""
     risk: str = ""
     """What may go wrong, in the planner's words."""
+    text: str = ""
+    """The template that the plan came with, header and source; empty: it is still to be written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,12 +42,13 @@ from kernelwright.evaluate.device.worker import (
     TimeJob,
 )
 from kernelwright.evaluate.device_queue.confirm import (
-    CONFIRMED_FROM,
     FRESH_PROCESSES,
+    MOST_AGAIN,
     Confirmation,
     FreshProcess,
     FreshTimes,
     Gains,
+    keeps,
 )
 from kernelwright.evaluate.device_queue.fast_checks import FastChecks, as_measurement, medians_ms
 from kernelwright.evaluate.device_queue.preparation import Counts, array_bytes, preparation
@@ -150,13 +151,23 @@ class DeviceLane:
         self.process.notes += [same] if same else []
         start_s = time.perf_counter()
         errors = self._calibrate_on(first)
-        if self._waits_for_claim and self.process.can_judge_aside:  # the referee makes the data of the others meanwhile
-            self.deferred_s = len(later) * (time.perf_counter() - start_s) / max(1, len(first))
+        if self._waits_for_claim:
+            self.deferred_s = self._later_s(len(first), len(later), time.perf_counter() - start_s)
         for built in baseline:  # now, since the referee is about to be busy with what is left for later
             self.process.desk.limits(built.workload)
         self.fast_checks.write_bounds_ahead(baseline, is_thorough=False)
         self._later = later
         return errors
+
+    def _later_s(self, first: int, later: int, seconds: float) -> float:
+        """What is left for later takes, once so many launches took `seconds`.
+
+        Where the referee works beside the device, it makes the data meanwhile. Elsewhere the plan has made one of the
+        datasets before; what that one took holds what is done once (a start, a build), so it bounds the others only.
+        """
+        if self.process.can_judge_aside:
+            return later * seconds / max(1, first)
+        return min(self.deferred_s, later * seconds / (first - 1)) if first > 1 else self.deferred_s
 
     @property
     def confirm_s(self) -> float:
@@ -628,46 +639,43 @@ class DeviceLane:
         weights = {each.name: each.weight for each in self.process.problem.workloads}
         judged_on = [secrets.randbelow(len(weights)) for _ in candidates]
         has_confirmation = self.process.device.shares_host_cores  # and a kernel can reach the timer's records there
-        doubts: dict[tuple[int, str], str] = {}
         for index, workload in enumerate(weights):
             built = [candidate[index] for candidate in candidates]
             done, standing = self._compare_one(built, workload, rounds=rounds, wrong=wrong)
             for row, place in enumerate(standing):
-                hidden = hidden_work(
-                    done.samples_ms[row],
-                    done.wall_ms[row],
-                    done.samples_ms[0],
-                    done.wall_ms[0],
-                    wall_quantile=WALL_QUANTILE if self.process.can_judge_aside else BUSY_WALL_QUANTILE,
-                )
-                if hidden and place:
-                    doubts[place, workload] = f"suspicious in the comparison: {hidden}"
                 folder = compared_folder(self.process.out_folder, row)
                 if judged_on[place] == index or not self.process.desk.judges_slowly(workload):
                     self._judge_compared(workload, folder, done.picked[row], place, wrong)
                 shutil.rmtree(folder, ignore_errors=True)
             if has_confirmation:
                 done = _with_hidden(done)
+            else:
+                self._refuse_hidden(done, standing, wrong)
             results[workload] = _in_places(done, standing, len(candidates))
         gains = Gains.of({name: each.samples_ms for name, each in results.items()}, weights)
-        for (place, name), doubt in doubts.items():
-            if not (has_confirmation and gains.speedups[name][place] >= CONFIRMED_FROM):
-                wrong.setdefault(place, doubt)
         if has_confirmation:
             places = {name: index for index, name in enumerate(weights)}
 
-            def launch(place: int, workload: str, is_twice: bool) -> FreshProcess | Failed:
+            def launch(place: int, workload: str, speedup: float | None) -> FreshProcess | Failed:
                 baseline, candidate = (candidates[each][places[workload]] for each in (0, place))
-                return self._first_launch(baseline, candidate, is_twice=is_twice)
+                return self._first_launch(baseline, candidate, speedup)
 
             self.process.say("a gain is confirmed in fresh processes")
-            Confirmation(launch, gains).refuse(wrong, doubts)
+            Confirmation(launch, gains).refuse(wrong)
         return results, wrong
 
-    def _first_launch(self, baseline: Job, candidate: Job, *, is_twice: bool) -> FreshProcess | Failed:
+    def _refuse_hidden(self, done: CompareDone, standing: Sequence[int], wrong: dict[int, str]) -> None:
+        baseline = done.samples_ms[0], done.wall_ms[0]
+        for place, own, wall in zip(standing, done.samples_ms, done.wall_ms, strict=True):
+            hidden = hidden_work(own, wall, *baseline) if place else None
+            if hidden:
+                wrong.setdefault(place, f"suspicious in the comparison: {hidden}")
+
+    def _first_launch(self, baseline: Job, candidate: Job, speedup: float | None) -> FreshProcess | Failed:
         """The times of one fresh process; why the candidate failed in two of them, where it did.
 
-        Whether the candidate is launched once or twice there, it cannot know; its last launch is judged.
+        Whether it is launched there once, or again until one keeps of `speedup` what it must, the candidate cannot
+        know; its last launch is judged.
 
         Raises:
             InfrastructureError: the baseline, which runs before it, failed in one of two.
@@ -679,7 +687,7 @@ class DeviceLane:
                 return Failed("launch", "crash", reason, workload=candidate.workload)
             clocks: list[tuple[float, float]] = []
             try:
-                return self._times_of_fresh(baseline, candidate, clocks, is_twice=is_twice)
+                return self._times_of_fresh(baseline, candidate, clocks, speedup)
             except (JobTimeout, WorkerDied, RemoteError, LaunchFailed, BuildFailed, InfrastructureError) as error:
                 self.process.refuse_when_closed()
                 if is_last and len(clocks) < BASELINE_LAUNCHES:
@@ -690,7 +698,7 @@ class DeviceLane:
         return Failed("launch", "crash", reason, workload=candidate.workload)
 
     def _times_of_fresh(
-        self, baseline: Job, candidate: Job, clocks: list[tuple[float, float]], *, is_twice: bool
+        self, baseline: Job, candidate: Job, clocks: list[tuple[float, float]], speedup: float | None
     ) -> FreshProcess | Failed:
         """Launch the baseline and the candidate; `clocks` gets the times by the timer and by the clock out here."""
         workload = candidate.workload
@@ -699,7 +707,7 @@ class DeviceLane:
         self.process.call_worker(
             SetUpJob(*jobs, inputs, self.process.settings.cache, self.process.out_folder), LOAD_TIMEOUT_S
         )
-        for is_candidate in (*(False,) * BASELINE_LAUNCHES, *(True,) * (1 + is_twice)):
+        for is_candidate in (*(False,) * BASELINE_LAUNCHES, True, *(True,) * (MOST_AGAIN if speedup else 0)):
             secret = new_secret()
             self.process.call_worker(DrawJob(is_candidate, secret), LOAD_TIMEOUT_S)
             start_s = time.perf_counter()
@@ -707,15 +715,19 @@ class DeviceLane:
             wall_ms = (time.perf_counter() - start_s) * 1e3
             assert isinstance(fired, Fired)
             clocks.append((fired.elapsed_ms, wall_ms))
+            is_later = len(clocks) > BASELINE_LAUNCHES + 1
+            if speedup and is_later and keeps(min(each for _, each in clocks[:BASELINE_LAUNCHES]), wall_ms, speedup):
+                break  # other work makes launches longer, so one tells
         self.process.worker.kill()  # before anything looks at the results: from here on nobody can mend them
         for spec in jobs[1].buffers:
             os.truncate(self.process.out_folder / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
         failure = self._failure_of(workload, self.process.out_folder, Picked(secret))
         if failure is not None:
-            ordinal = "second" if is_twice else "first"
-            return replace(failure, message=f"wrong at its {ordinal} launch: {failure.message}")
+            ordinal = "a later" if speedup else "its first"
+            return replace(failure, message=f"wrong at {ordinal} launch in a fresh process: {failure.message}")
         timer, outside = (FreshTimes(*each) for each in zip(*clocks[: BASELINE_LAUNCHES + 1], strict=True))
-        return FreshProcess(timer, outside, clocks[-1][1] if is_twice else None)
+        later_ms = [wall_ms for _, wall_ms in clocks[BASELINE_LAUNCHES + 1 :]]
+        return FreshProcess(timer, outside, min(later_ms, default=None))
 
     def _judge_compared(self, workload: str, folder: Path, picked: Picked, place: int, wrong: dict[int, str]) -> None:
         verdict = self._judge_timed(workload, folder, picked)
