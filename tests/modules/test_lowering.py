@@ -87,6 +87,31 @@ def test_a_maximum_keeps_nan_and_a_softmax_needs_no_mark_of_it() -> None:
     assert "NAN" not in lower(graph(SCALE, SOFTMAX)).text("opencl")
 
 
+def test_a_scan_stores_each_step_in_its_loop_and_is_the_output_itself() -> None:
+    text = lower(graph(SCALE, node("steps", "aten.cumsum.default", [6, 10], self={"ref": "scaled"}, dim=1))).text(
+        "opencl"
+    )
+    assert text.count("__kernel void") == 1
+    assert "    out0[i0 * 10 + k0] = own_out0;" in text
+
+
+def test_a_part_of_what_is_joined_is_read_only_where_it_has_something() -> None:
+    joined = node("both", "aten.cat.default", [6, 20], tensors=[X, X], dim=1)
+    text = lower(graph(joined)).text("opencl")
+    assert "= i0 % 20 < 10 ? x[(i0 / 20) * 10 + i0 % 20] : x[(i0 / 20) * 10 + i0 % 20 - 10];" in text
+
+
+def test_a_buffer_that_forward_changes_is_an_output_and_an_input_is_refused() -> None:
+    def changed(kind: str) -> Graph:
+        x = {"name": "x", "kind": kind, "target": "count", "shape": [6, 10], "dtype": "float32", "values": {}}
+        outputs = [{"ref": "scaled", "mutates": "count"}, {"ref": "rows", "mutates": None}]
+        return read_graph({"inputs": [x], "nodes": [SCALE, SOFTMAX], "outputs": outputs, "call": []})
+
+    assert lower(changed("buffer")).outputs == ("out0", "out1")
+    with pytest.raises(SpecError, match="count: forward changes this input"):
+        lower(changed("input"))
+
+
 def test_what_later_kernels_read_is_scratch() -> None:
     """A column's sum is read by other columns' work-items when each row divides by all of them."""
     shared = node("shared", "aten.div.Tensor", [6, 10], self={"ref": "scaled"}, other={"ref": "total"})

@@ -120,7 +120,7 @@ def _tensors(run: ExportedRun, signature: Mapping[str, Any]) -> str:
     outputs = {
         each.name: f"({tuple(signature['outputs'][each.name])!r}, torch.{each.dtype})" for each in run.problem.outputs
     }
-    returned = {"tensor": "_outputs[0]", "tuple": "tuple(_outputs)", "list": "_outputs"}[signature["returns"]]
+    returned = {"tensor": "found[0]", "tuple": "tuple(found)", "list": "found"}[signature["returns"]]
     device = "cpu" if run.template.language == "opencl" else "cuda"
     return f"""import operator
 
@@ -130,6 +130,7 @@ _PLACES = {taken!r}  # which arguments of forward the kernels read
 _FIXED = {fixed!r}  # and which they are made for
 _STATE = {signature["state"]!r}
 _TENSORS = {{{", ".join(f"{name!r}: {row}" for name, row in rows.items())}}}
+_UPDATES = {signature["updates"]!r}  # buffers that forward changes
 _OUTPUTS = {{{", ".join(f"{name!r}: {row}" for name, row in outputs.items())}}}
 
 
@@ -148,8 +149,11 @@ def _run(module, given):
             )
         named[name] = tensor.detach().contiguous()
     device = next(iter(named.values())).device
-    _outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in _OUTPUTS.values()]
-    _launch(named | dict(zip(_OUTPUTS, _outputs)))
+    outputs = {{name: torch.empty(shape, dtype=dtype, device=device) for name, (shape, dtype) in _OUTPUTS.items()}}
+    _launch(named | outputs)
+    for target, name in _UPDATES.items():
+        operator.attrgetter(target)(module).copy_(outputs[name])
+    found = [each for name, each in outputs.items() if name not in _UPDATES.values()]
     return {returned}
 """
 
