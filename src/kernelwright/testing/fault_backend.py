@@ -16,9 +16,10 @@ from kernelwright.backend.base import (
     Artifact,
     Backend,
     BuildFailed,
-    BuildRequest,
+    BuildUnit,
     DeviceInfo,
     DeviceSession,
+    LaunchPlan,
 )
 from kernelwright.errors import InfrastructureError
 from kernelwright.source.language import Language
@@ -52,9 +53,8 @@ class FaultBackend(Backend):
         """Fixed."""
         return "fault-1"
 
-    def compile(self, request: BuildRequest, device: DeviceInfo, folder: Path) -> Artifact:
+    def compile(self, unit: BuildUnit, device: DeviceInfo, folder: Path) -> Artifact:
         """Do what the source's first word says."""
-        unit = request.unit
         macros = dict(unit.macros)
         count = Path(macros["COUNT"]) if "COUNT" in macros else folder / "count"
         with count.open("ab") as file:
@@ -75,9 +75,9 @@ class FaultBackend(Backend):
         figures = {"max_threads_per_block": 256.0, "local_memory_bytes": float(macros.get("LOCAL", "0"))}
         return Artifact(unit, device.id, folder, dict.fromkeys(unit.entries, figures), "compiled")
 
-    def specialise(self, request: BuildRequest, artifact: Artifact, device: DeviceInfo) -> None:
+    def specialise(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> None:
         """Do what the macro `SPECIALISE` says."""
-        match dict(request.unit.macros).get("SPECIALISE", "ok"):
+        match dict(artifact.unit.macros).get("SPECIALISE", "ok"):
             case "hang":
                 time.sleep(600)
             case "crash":

@@ -3,7 +3,7 @@
 ```
 pool = BuildPool("opencl", device, process_count=2, cache=cache, scratch=folder)
 pool.warm()
-future = pool.submit(BuildRequest(unit, plans))       # BuildResult: an artifact or a failure, and its cost
+future = pool.submit(unit, plans)       # BuildResult: an artifact or a failure, and its cost
 pool.close()
 ```
 Each process has a thread here that feeds it; a thread sleeps while its process works. A compiler that crashes or hangs
@@ -28,7 +28,7 @@ from kernelwright.backend.base import (
     Artifact,
     Backend,
     BuildFailed,
-    BuildRequest,
+    BuildUnit,
     DeviceInfo,
     LaunchPlan,
     LocalArgument,
@@ -97,8 +97,8 @@ class _Builder:
         self._cache = cache
         self._limits = soft_limits()
 
-    def handle(self, request: object) -> BuildResult:
-        """Build, judge by resources, specialise; `build_s` is this process's share.
+    def handle(self, task: object) -> BuildResult:
+        """Build a unit for its plans, judge by resources, specialise; `build_s` is this process's share.
 
         The result, or the compiler's refusal, is kept in the cache.
 
@@ -106,43 +106,44 @@ class _Builder:
             InfrastructureError: a kernel that was launched here before has lowered what this process may use, so
                 that nothing could be said of a failure.
         """
-        assert isinstance(request, BuildRequest)
+        assert isinstance(task, tuple)
+        unit, plans = task
         if any(now < self._limits[name] for name, now in soft_limits().items()):
             raise InfrastructureError("an earlier kernel has lowered the limits of this build process")
         start_s = time.perf_counter()
-        key = self._cache.key(request.unit, self._device, toolchain_id=self._toolchain_id)
-        built = self._cache.get(key, request.unit, self._device)  # another run may have built it by now
+        key = self._cache.key(unit, self._device, toolchain_id=self._toolchain_id)
+        built = self._cache.get(key, unit, self._device)  # another run may have built it by now
         is_cached = built is not None
-        built = _usable(built or self._compile(request, key), request, self._backend, self._device)
+        built = _usable(built or self._compile(unit, key), plans, self._backend, self._device)
         warning = ""
-        if isinstance(built, Artifact) and needs_specialisation(self._backend, self._cache, request, key):
+        if isinstance(built, Artifact) and needs_specialisation(self._backend, self._cache, plans, key):
             is_cached = False
-            warning = self._specialise(request, key, built)
+            warning = self._specialise(plans, key, built)
         return BuildResult(built, time.perf_counter() - start_s, is_cached, warning)
 
-    def _compile(self, request: BuildRequest, key: str) -> Artifact | Failed:
+    def _compile(self, unit: BuildUnit, key: str) -> Artifact | Failed:
         with self._cache.stage() as folder:
             try:
                 with self._cache.told_when_full():
-                    artifact = self._backend.compile(request, self._device, folder)
+                    artifact = self._backend.compile(unit, self._device, folder)
             except BuildFailed as error:
                 self._cache.refuse_unwritten(folder)
                 stage: Stage = "resources" if error.limit else "build"
                 failure = Failed(stage, error.limit or "compile-error", error.message, error.log)
-                self._cache.commit_failure(key, request.unit, self._device, failure)
+                self._cache.commit_failure(key, unit, self._device, failure)
                 return failure
             return self._cache.commit(key, folder, artifact)
 
-    def _specialise(self, request: BuildRequest, key: str, artifact: Artifact) -> str:
+    def _specialise(self, plans: Sequence[LaunchPlan], key: str, artifact: Artifact) -> str:
         """A word of warning when it fails; when it hangs, the alarm ends this process. The artifact is safe.
 
         The mark comes first, so that what hung or crashed once is not tried again.
         """
-        self._cache.mark(key, _plans_id(request))
+        self._cache.mark(key, content_id(plans))
         signal.setitimer(signal.ITIMER_REAL, self._specialise_timeout_s)
         try:
             with self._cache.told_when_full():
-                self._backend.specialise(request, artifact, self._device)
+                self._backend.specialise(artifact, plans, self._device)
         except Exception as error:  # it launches the kernel, which may do anything to this process
             return f"compiling for the launch shape failed: {error}"
         finally:
@@ -150,19 +151,21 @@ class _Builder:
         return ""
 
 
-def needs_specialisation(backend: Backend, cache: ArtifactCache, request: BuildRequest, key: str) -> bool:
+def needs_specialisation(backend: Backend, cache: ArtifactCache, plans: Sequence[LaunchPlan], key: str) -> bool:
     """Whether there is something to do before the first launch that was not done, or tried, before."""
-    if type(backend).specialise is Backend.specialise or not request.plans:
+    if type(backend).specialise is Backend.specialise or not plans:
         return False
-    return not cache.has_mark(key, _plans_id(request))
+    return not cache.has_mark(key, content_id(plans))
 
 
-def _usable(built: Artifact | Failed, request: BuildRequest, backend: Backend, device: DeviceInfo) -> Artifact | Failed:
+def _usable(
+    built: Artifact | Failed, plans: Sequence[LaunchPlan], backend: Backend, device: DeviceInfo
+) -> Artifact | Failed:
     """What was built, with the figures of its launches; why none of them can work, where that is so."""
     if isinstance(built, Failed):
         return built
-    failure = check_resources(built, request.plans, device)
-    return failure or backend.with_launch_figures(built, request.plans, device)
+    failure = check_resources(built, plans, device)
+    return failure or backend.with_launch_figures(built, plans, device)
 
 
 def check_resources(artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Failed | None:
@@ -170,7 +173,7 @@ def check_resources(artifact: Artifact, plans: Sequence[LaunchPlan], device: Dev
 
     Limits that the device or the driver does not tell constrain nothing.
     """
-    steps = dict.fromkeys(step for plan in plans for step in plan.steps)
+    steps = dict.fromkeys(step for plan in plans for step in plan)
     for step in steps:
         figures = artifact.resources.get(step.entry, {})
         failure = _check_threads(step, figures, device.limits) or _check_local_memory(step, figures, device.limits)
@@ -232,11 +235,12 @@ def _local_memory_failure(entry: str, byte_count: float, limits: Mapping[str, in
 class _Task:
     """One build in flight, with all who wait for it."""
 
-    request: BuildRequest
+    unit: BuildUnit
+    plans: tuple[LaunchPlan, ...]
     key: str
     """Of the artifact, in the cache."""
     id: str
-    """Unit and plans: what two requests must share to be one build."""
+    """Unit and plans: what two must share to be one build."""
     waiting: list[Future[BuildResult]] = field(default_factory=list)
 
 
@@ -286,15 +290,15 @@ class BuildPool:
         for worker in self._workers:
             worker.warm()
 
-    def submit(self, request: BuildRequest) -> Future[BuildResult]:
-        """Have `request` built; equal requests in flight are built once.
+    def submit(self, unit: BuildUnit, plans: Sequence[LaunchPlan] = ()) -> Future[BuildResult]:
+        """Have a unit built for its launches; what is in flight with the same launches is not built again.
 
         The future raises `InfrastructureError` (or another error of `kernelwright.errors`) when the machine fails,
         never for the unit's own faults.
         """
         future: Future[BuildResult] = Future()
-        key = self._cache.key(request.unit, self._device, toolchain_id=self._toolchain_id)
-        task = _Task(request, key, f"{key}-{_plans_id(request)}", [future])
+        key = self._cache.key(unit, self._device, toolchain_id=self._toolchain_id)
+        task = _Task(unit, tuple(plans), key, f"{key}-{content_id(plans)}", [future])
         with self._lock:
             if self._is_closed:
                 future.cancel()
@@ -309,7 +313,7 @@ class BuildPool:
             cached = self._cached(task)
             undo.pop_all()
         if isinstance(cached, Failed) or (
-            cached is not None and not needs_specialisation(self._backend, self._cache, request, key)
+            cached is not None and not needs_specialisation(self._backend, self._cache, plans, key)
         ):
             self._finish(task, result=BuildResult(cached, 0.0, is_cached=True))
         else:
@@ -347,7 +351,7 @@ class BuildPool:
         failure = Failed("build", "compiler-crash", "the compiler was not started")
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                result = worker.call(task.request, timeout_s=timeout_s)
+                result = worker.call((task.unit, task.plans), timeout_s=timeout_s)
                 if not isinstance(result, BuildResult):
                     raise InfrastructureError(f"a build process answered with {type(result).__name__}")
                 return result
@@ -368,8 +372,8 @@ class BuildPool:
     # ---- shared ----
 
     def _cached(self, task: _Task) -> Artifact | Failed | None:
-        found = self._cache.get(task.key, task.request.unit, self._device)
-        return None if found is None else _usable(found, task.request, self._backend, self._device)
+        found = self._cache.get(task.key, task.unit, self._device)
+        return None if found is None else _usable(found, task.plans, self._backend, self._device)
 
     def _fail(self, task: _Task, error: Exception) -> None:
         self._finish(task, error=error)
@@ -393,7 +397,3 @@ def _compiler_failure(error: JobTimeout | WorkerDied, timeout_s: float) -> Faile
         return Failed("build", "compiler-timeout", message, error.log_tail)
     how = error.signal_name or f"exit status {error.exit_code}"
     return Failed("build", "compiler-crash", f"the compiler crashed twice ({how})", error.log_tail)
-
-
-def _plans_id(request: BuildRequest) -> str:
-    return content_id(request.plans)

@@ -22,7 +22,7 @@ from kernelwright.evaluate.data.freshness import new_secret, same_inputs_note
 from kernelwright.evaluate.data.layout import GUARD_BYTES
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compared_folder, current_file
-from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, SetUpJob
+from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.stress import StressDone, StressJob
 from kernelwright.evaluate.device.timing import (
@@ -34,7 +34,6 @@ from kernelwright.evaluate.device.timing import (
     with_hidden_work,
 )
 from kernelwright.evaluate.device.worker import (
-    CeilingDone,
     CeilingJob,
     CheckDone,
     ForgetJob,
@@ -705,8 +704,8 @@ class DeviceLane:
             start_s = time.perf_counter()
             fired = self.process.call_worker(FireJob(), self.process.settings.launch_timeout_s)
             wall_ms = (time.perf_counter() - start_s) * 1e3
-            assert isinstance(fired, Fired)
-            clocks.append((fired.elapsed_ms, wall_ms))
+            assert isinstance(fired, float)
+            clocks.append((fired, wall_ms))
         self.process.worker.kill()  # before anything looks at the results: from here on nobody can mend them
         for spec in jobs[1].buffers:
             os.truncate(self.process.out_folder / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
@@ -815,8 +814,8 @@ class DeviceLane:
         except (InfrastructureError, JobTimeout, WorkerDied, LaunchFailed, BuildFailed):
             self.process.worker.kill()
             return {}
-        assert isinstance(done, CeilingDone)
-        return done.rates
+        assert isinstance(done, dict)
+        return done
 
     # -- blame ---------------------------------------------------------------------------------------------------
 
