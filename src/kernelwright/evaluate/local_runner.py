@@ -42,6 +42,7 @@ from kernelwright.evaluate.device_queue.candidate import (
     proven,
     resources_of,
 )
+from kernelwright.evaluate.device_queue.final_comparison import compare
 from kernelwright.evaluate.device_queue.jobs import built_job
 from kernelwright.evaluate.device_queue.queue import DeviceLane, medians_ms
 from kernelwright.evaluate.device_queue.reproduction import reproduced
@@ -318,7 +319,7 @@ class LocalRunner:
         keeping = {place: each.failure(allowed) for place, each in enumerate(kept)}
         known = {place: failure.message for place, failure in keeping.items() if failure is not None}
         with self._stations[0].held() as lane:
-            done, wrong = lane.compare(built, rounds=rounds, wrong=known)
+            done, wrong = compare(lane.process, built, rounds=rounds, wrong=known)
         right = [place for place in range(len(candidates)) if place not in wrong]
         samples = {workload: tuple(each.samples_ms[place] for place in right) for workload, each in done.items()}
         rejected = {candidates[place].id: reason for place, reason in wrong.items()}

@@ -82,4 +82,4 @@ class FirstLaunch:
         launches = self._arena.launches(self._modules[place], 0, self._jobs[place])
         elapsed_ms = self._session.time(launches)
         self._session.synchronize()
-        return elapsed_ms
+        return float(elapsed_ms)

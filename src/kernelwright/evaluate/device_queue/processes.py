@@ -24,6 +24,7 @@ from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob
 from kernelwright.evaluate.device.fast_check import OutputBounds, QuickDone, QuickJob
 from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
+from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.stress import StressDone, StressJob
 from kernelwright.evaluate.device.worker import (
     DEVICE_WORKER_FACTORY,
@@ -37,6 +38,7 @@ from kernelwright.evaluate.device.worker import (
     TimeJob,
 )
 from kernelwright.evaluate.device_queue.standby import Standby
+from kernelwright.evaluate.judge.jobs import Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk, RefereeJob
 from kernelwright.evaluate.process.worker_process import (
     JobTimeout,
@@ -381,6 +383,28 @@ class DeviceProcess:
             return self.desk.ask(job)
         finally:
             self.worker_seconds += time.perf_counter() - start_s
+
+    def failure_of(self, workload: str, folder: Path, picked: Picked) -> Failed | None:
+        """What is wrong with a picked launch."""
+        verdict = self.judge_timed(workload, folder, picked)
+        if verdict.failure is None and picked.is_damaged:
+            return Failed("check", "input-changed", "the device found inputs or guards changed", workload=workload)
+        return verdict.failure
+
+    def judge_timed(self, workload: str, folder: Path, picked: Picked) -> Judgement:
+        """What the referee says of a launch on inputs of its own."""
+        start_s = time.perf_counter()
+        try:
+            verdict = self.desk.judge_timed(workload, folder, picked.secret, picked.unchanged)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+        if verdict.unjudged:
+            note = (
+                f"workload {workload!r}: some timed launches were not judged, because the reference fails on "
+                f"inputs that are drawn as the problem declares: {verdict.unjudged}"
+            )
+            self.notes += [note] if note not in self.notes else []
+        return verdict
 
     def quick_datasets(self, built: Job, index: int, count: int) -> tuple[Dataset, ...]:
         """One dataset for each of several workloads: the kinds of data take turns, and what is timed is judged too."""

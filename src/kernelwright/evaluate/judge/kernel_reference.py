@@ -75,7 +75,7 @@ class KernelReference:
         self._modules: dict[str, Module] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._launch_s = 0.0
-        """Of the last launch, from its request to its end."""
+        """Seconds of the last launch, from its request to its end."""
         self._crew = Crew()
         text = widened(original.template.source, original.template.language)
         kinds = {DTYPES[each.dtype].kind == "float" for each in problem.outputs}
@@ -132,7 +132,7 @@ class KernelReference:
 
     @property
     def memory_bytes(self) -> int | None:
-        """Of the device; None: it is not open, or does not tell."""
+        """The device's memory; None: it is not open, or does not tell."""
         return None if self._open is None else self._open[1].limits.get("global_memory")
 
     # -- in the thread -------------------------------------------------------------------------------
