@@ -4,12 +4,12 @@
 python benchmarks/kills.py --out FILE.jsonl [--kills 200] [--minutes 60] [--seed 0] [--only TEXT]
 python benchmarks/kills.py --out FILE.jsonl --faults [--repeats 3]
 ```
-A trial starts `tune` or `optimize` on the OpenCL CPU device, waits for a random number of records, with an evaluation
-among them, and a random time beyond, and kills the parent, or it and all its workers, with SIGKILL; then the same with
-the session that resumes, one to five times in all, and the last one goes on to its end. After each kill no process may
-live on and `show run` must read the folder; at the end every record of before must be there, every evaluation once,
-the verdict's words fit its intervals, `report` and `export` work and the replay repeat the run. `--faults` does other
-harm to runs that are not killed: see `kills_faults.py`. Rows go to the file, one a trial; tables of all are printed.
+A trial starts `tune` or `optimize` on the OpenCL CPU device, waits for a few records more, an evaluation among them,
+and a random time beyond, and kills the parent, or it and all its workers, with SIGKILL; then the same with the session
+that resumes, several times in all, and the last one goes on to its end. After each kill no process may live on and
+`show run` must read the folder; at the end every record of before must be there, every evaluation once, the verdict's
+words fit its intervals, `report` and `export` work and the replay repeat the run. `--faults` does other harm to runs
+that are not killed: see `kills_faults.py`. Rows go to the file, one a trial; tables of all are printed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,15 @@ import kills_faults
 from kills_model import Model, asked_model, paid_replies
 from kills_runs import KINDS, PATIENCE_S, Kind, Place, Said, Session, kill, wait_for, with_model, write_problems
 
-MOST_KILLS = 5
+KILLS = range(4, 13)
 """Of one run."""
 
-MOST_S = 1.5
-"""A kill comes up to so long after the record that it waits for, so that all of what goes on between records is met."""
+MOST_RECORDS = 3
+"""A kill waits for up to so many records beyond those that are there."""
+
+MOST_S, LATE, LATE_S = 1.5, 0.2, 15.0
+"""A kill comes up to so long after the record that it waits for, so that all of what goes on between records is met;
+a part of them up to longer, since the final comparison takes that long and records nothing."""
 
 EARLY, EARLY_S = 0.2, 3.0
 """Which part of the sessions that resume is killed within their first seconds, also before they have begun."""
@@ -106,40 +110,23 @@ class Trials:
     """Runs kinds in turn until there were enough kills or the time is over."""
 
     def __init__(self, folder: Path, given: argparse.Namespace, model: Model, add: Add) -> None:
-        known = _rows_of(given.out)
         self._folder = folder
         self._given = given
         self._model = model
         self._add = add
         self._end = _keeping(given.keep)
         self._kinds = [with_model(kind, model.server.url) for kind in KINDS if given.only in kind.name]
-        self._records: dict[str, int] = {row["kind"]: row["records"] for row in known if "whole" in row}
-        """By kind: of a run that nobody killed."""
 
     def run(self) -> None:
         end_s, killed, number = time.monotonic() + 60 * self._given.minutes, 0, 0
-        for kind in self._kinds:
-            if kind.name not in self._records:
-                self._run_whole(kind)
         while killed < self._given.kills and time.monotonic() < end_s:
             kind = self._kinds[number % len(self._kinds)]
             seed = 1000 * self._given.seed + number
             place = Place(self._folder / f"trial-{seed}")
-            row = Trial(kind, place, random.Random(seed), self._records[kind.name], self._model).run(self._folder)
+            row = Trial(kind, place, random.Random(seed), self._model).run(self._folder)
             self._add({"seed": seed, **row})
             self._end(place, row["defects"])
             killed, number = killed + row["kills"], number + 1
-
-    def _run_whole(self, kind: Kind) -> None:
-        """One run that nobody kills: what is wrong with it has nothing to do with kills."""
-        place = Place(self._folder / "whole")
-        session = place.start(kind.words(self._folder / "problems", place.run))
-        said = Said(*session.finish())
-        self._records[kind.name] = place.record_count()
-        found = [*checks.counted(kind, place), *checks.finished(kind, place, said)]
-        found += checks.replayed(kind, place, str(self._folder / "problems" / kind.problem))
-        self._add({"kind": kind.name, "whole": True, "records": place.record_count(), "defects": found})
-        self._end(place, found)
 
 
 @dataclass(frozen=True)
@@ -160,14 +147,13 @@ class Kill:
 class Trial:
     """One run that is killed and resumed."""
 
-    def __init__(self, kind: Kind, place: Place, rng: random.Random, records: int, model: Model) -> None:
+    def __init__(self, kind: Kind, place: Place, rng: random.Random, model: Model) -> None:
         self._kind = kind
         self._place = place
         self._rng = rng
-        self._records = records
         self._model = model
         self._asked_before = len(model.asked)
-        self._wanted = rng.randint(1, MOST_KILLS)
+        self._wanted = rng.choice(KILLS)
         self._kills: list[Kill] = []
         self._sessions = 0
         """On record at the last kill."""
@@ -208,11 +194,9 @@ class Trial:
         if self._kills and self._rng.random() < EARLY:
             wait_for(session.has_ended, self._rng.uniform(0, EARLY_S))
         else:
-            share = min(1.0, 2 / (self._wanted + 1))
-            count = place.record_count()
-            records = count + self._rng.randint(0, round(share * max(2, self._records - count)))
+            records = place.record_count() + self._rng.randint(0, MOST_RECORDS)
             wait_for(lambda: self._has_begun(records) or session.has_ended(), PATIENCE_S)
-            wait_for(session.has_ended, self._rng.uniform(0, MOST_S))
+            wait_for(session.has_ended, self._rng.uniform(0, LATE_S if self._rng.random() < LATE else MOST_S))
         if session.has_ended():
             return False
         kill(session, is_everything=self._rng.random() < 0.4)

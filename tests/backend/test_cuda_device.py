@@ -410,6 +410,7 @@ def test_device_tells_its_clocks(session):
 def test_ceilings_are_rates_that_can_be(session, device):
     rates = session.measure_ceilings()
     assert rates["copy_bytes_per_s"] > 50e9
+    assert 1e4 < rates["launches_per_s"] < 1e7
     assert rates["cache_bytes_per_s"] > rates["read_bytes_per_s"]
     assert rates["fp32_operations_per_s"] > rates["fp64_operations_per_s"]
     clock_hz = 1e3 * int(device.facts["clock_khz"])

@@ -258,6 +258,12 @@ def test_flushing_the_cache_disturbs_no_buffer(session):
     assert np.array_equal(out, data)
 
 
+def test_empty_launches_are_timed(session):
+    rates = session.measure_ceilings()
+    assert rates.keys() == {"launches_per_s"}
+    assert 1 < rates["launches_per_s"] < 1e9
+
+
 def test_freed_buffers_leave_no_bound_kernel_behind(session, compiled):
     artifact = compiled(SCALE, "scale")
     for _ in range(3):
@@ -337,7 +343,7 @@ def specialised(backend, opencl_device, tmp_path):
         folder = tmp_path / f"specialised-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         artifact = backend.compile(unit(source, entry, macros=macros), opencl_device, folder)
-        backend.specialise(artifact, [(each,)], opencl_device)
+        backend.specialise(artifact, [(each,)], opencl_device, artifact.folder)
         return artifact
 
     return specialise

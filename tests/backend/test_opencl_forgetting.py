@@ -154,7 +154,7 @@ def compiled(opencl_device, tmp_path):
         unit = BuildUnit("opencl", source, "k.cl", (), options, ("k",))
         artifact = get_backend("opencl").compile(unit, opencl_device, folder)
         if plan:
-            get_backend("opencl").specialise(artifact, [plan], opencl_device)
+            get_backend("opencl").specialise(artifact, [plan], opencl_device, artifact.folder)
         return artifact
 
     return compile_

@@ -13,7 +13,6 @@ import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -40,7 +39,7 @@ def store(cache, unit=UNIT, *, content=b"binary") -> Artifact:
     with cache.stage() as folder:
         (folder / "program.bin").write_bytes(content)
         artifact = Artifact(unit, FAULT_DEVICE.id, folder, {"k": {"registers_per_thread": 32.0}}, "warning: x")
-        return cache.commit(key_of(cache, unit), folder, artifact)
+        return cache.keep(key_of(cache, unit), artifact)
 
 
 def test_artifact_comes_back_as_it_was(cache):
@@ -125,7 +124,7 @@ def test_killed_writers_leave_only_complete_entries(tmp_path):
                 for name in "abc":
                     (staged / name).write_bytes(str(index).encode() * 1000)
                 artifact = Artifact(mine, FAULT_DEVICE.id, staged, {{"k": {{}}}})
-                cache.commit(cache.key(mine, FAULT_DEVICE, toolchain_id="t1"), staged, artifact)
+                cache.keep(cache.key(mine, FAULT_DEVICE, toolchain_id="t1"), artifact)
     """)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     writers = [
@@ -189,37 +188,36 @@ def test_full_disk_is_the_machines_failure_and_says_where(cache, monkeypatch, co
         monkeypatch.setattr(Path, "write_text", full)
         artifact = Artifact(UNIT, FAULT_DEVICE.id, folder, {})
         with pytest.raises(InfrastructureError, match="full disk") as caught:
-            cache.commit(key_of(cache), folder, artifact)
+            cache.keep(key_of(cache), artifact)
     assert str(cache.folder) in str(caught.value)
     assert "KERNELWRIGHT_CACHE_DIR" in caught.value.hint
 
 
-@pytest.mark.parametrize("place", ["cache", "scratch"])
-def test_a_build_that_finds_no_room_names_the_folder_to_set(cache, place):
-    file = str(cache.folder / "staging" / "x") if place == "cache" else "/scratch/build/x"
-    with pytest.raises(InfrastructureError) as caught, cache.told_when_full():
-        raise OSError(errno.ENOSPC, "No space left on device", file)
-    assert f"KERNELWRIGHT_{place.upper()}_DIR" in caught.value.hint
+def test_an_entry_has_files_of_its_own_whoever_holds_the_builders_open(cache, tmp_path):
+    built = tmp_path / "built"
+    built.mkdir()
+    (built / "program.bin").write_bytes(b"binary")
+    (built / "link").symlink_to(built / "program.bin")
+    with (built / "program.bin").open("r+b") as kept_open:
+        stored = cache.keep(key_of(cache), Artifact(UNIT, FAULT_DEVICE.id, built, {"k": {}}))
+        kept_open.write(b"poison")
+    assert (stored.folder / "program.bin").read_bytes() == b"binary"
+    assert not (stored.folder / "link").exists()
 
 
-def test_other_errors_of_a_build_are_left_as_they_are(cache):
-    with pytest.raises(FileNotFoundError), cache.told_when_full():
-        raise FileNotFoundError(errno.ENOENT, "No such file", "nvcc")
-    with cache.stage() as folder:
-        cache.refuse_unwritten(folder)
-
-
-def test_a_compiler_that_failed_on_a_full_disk_is_not_believed(cache, monkeypatch):
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
-    with cache.stage() as folder, pytest.raises(InfrastructureError, match="full disk"):
-        cache.refuse_unwritten(folder)
-
-
-def test_a_compiler_whose_folder_was_removed_is_not_believed(cache):
-    with cache.stage() as folder:
-        shutil.rmtree(cache.folder)
-        with pytest.raises(InfrastructureError, match="removed during a build"):
-            cache.refuse_unwritten(folder)
+def test_what_is_added_to_an_entry_replaces_nothing(cache, tmp_path):
+    stored = store(cache)
+    before = (stored.folder / "entry.json").read_bytes()
+    added = tmp_path / "added"
+    added.mkdir()
+    for name in ("program.bin", "entry.json", "new"):
+        (added / name).write_bytes(b"added")
+    cache.add(key_of(cache), added)
+    assert (stored.folder / "entry.json").read_bytes() == before
+    assert (stored.folder / "program.bin").read_bytes() == b"binary"
+    assert (stored.folder / "new").read_bytes() == b"added"
+    cache.add("0" * 16, added)  # an entry that was evicted meanwhile
+    assert cache.get("0" * 16, UNIT, FAULT_DEVICE) is None
 
 
 def test_a_removed_cache_is_made_again(cache):

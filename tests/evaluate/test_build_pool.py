@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -118,6 +120,35 @@ def test_failed_specialisation_is_no_verdict_and_not_repeated(tmp_path, cache, f
         pool.close()
     assert again.is_cached
     assert again.built == result.built
+
+
+def test_a_kernel_that_is_launched_to_be_specialised_writes_into_no_artifact(tmp_path, cache):
+    """Else a candidate could make the baseline slow, in this run and in all that find it in the cache."""
+    device = replace(FAULT_DEVICE, kind="cpu")
+    pool = BuildPool(FAULT_BACKEND, device, process_count=1, cache=cache, scratch=tmp_path / "scratch")
+    try:
+        baseline = pool.submit(*task("ok baseline")).result(timeout=60)
+        target = baseline.built.folder / "program.bin"
+        candidate = pool.submit(*task("ok candidate", SPECIALISE="write", TARGET=str(target))).result(timeout=60)
+        again = pool.submit(*task("ok baseline")).result(timeout=60)
+    finally:
+        pool.close()
+    if not candidate.warning and target.read_bytes() == b"poison":
+        pytest.skip("this system has no fence for writes, which a run's notes say")
+    assert "Permission denied" in candidate.warning
+    assert isinstance(candidate.built, Artifact)
+    assert (again.is_cached, target.read_bytes()) == (True, b"ok baseline")
+
+
+def test_a_cache_that_is_removed_while_something_is_built_is_made_again(tmp_path, cache):
+    pool = make_pool(tmp_path, cache)
+    try:
+        assert isinstance(build(pool, "ok one").built, Artifact)
+        shutil.rmtree(cache.folder)
+        built = build(pool, "ok two").built
+        assert (built.folder / "program.bin").read_bytes() == b"ok two"
+    finally:
+        pool.close()
 
 
 def test_specialisation_is_done_once_for_each_set_of_launches(pool):

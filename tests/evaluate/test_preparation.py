@@ -183,6 +183,20 @@ def test_what_was_left_for_later_still_decides_before_a_claim(
 
 
 @pytest.mark.opencl
+def test_what_is_left_for_later_is_reckoned_from_what_the_first_datasets_took(
+    saxpy: Path, runner_of: Callable[[Path, float], tuple[LocalRunner, TuningProblem]]
+) -> None:
+    """The first call holds what is done once: 50 seconds of it are not 50 seconds a dataset."""
+    runner, subject = runner_of(saxpy, 50.0)
+    told: list[str] = []
+    runner.keep_to(1e5 / 16, told.append)
+    deferred_s = runner.calibrate(subject.baseline).cost.deferred_s
+    rest = next(each for each in told if "the rest before the claim" in each)
+    by_first_call_s = float(rest.rsplit("(about ", 1)[1].split(" s")[0])
+    assert 0 < deferred_s < by_first_call_s / 2
+
+
+@pytest.mark.opencl
 def test_a_reference_that_leaves_no_time_for_a_claim_is_refused_after_its_first_calls(
     saxpy: Path, runner_of: Callable[[Path, float], tuple[LocalRunner, TuningProblem]]
 ) -> None:

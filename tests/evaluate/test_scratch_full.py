@@ -7,12 +7,13 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kernelwright.cli.main import main
 from kernelwright.errors import InfrastructureError, ScratchFull, UserError
-from kernelwright.evaluate.process.scratch import reserve
+from kernelwright.evaluate.process.scratch import refuse_unwritten, reserve, told_when_full
 
 
 def test_a_reserved_file_has_its_size_and_replaces_what_was_there(tmp_path: Path) -> None:
@@ -38,6 +39,24 @@ def test_no_room_is_said_with_the_folder_to_set_and_leaves_no_file(
     assert "KERNELWRIGHT_SCRATCH_DIR" in (caught.value.hint or "")
     assert not list(tmp_path.iterdir())
     assert not isinstance(caught.value, InfrastructureError | UserError)  # nothing is retried, nobody is blamed
+
+
+def test_a_build_that_finds_no_room_names_the_folder_to_set() -> None:
+    with pytest.raises(ScratchFull, match="/scratch/build/x") as caught, told_when_full():
+        raise OSError(errno.ENOSPC, "No space left on device", "/scratch/build/x")
+    assert "KERNELWRIGHT_SCRATCH_DIR" in (caught.value.hint or "")
+
+
+def test_other_errors_of_a_build_are_left_as_they_are(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), told_when_full():
+        raise FileNotFoundError(errno.ENOENT, "No such file", "nvcc")
+    refuse_unwritten(tmp_path)
+
+
+def test_a_compiler_that_failed_on_a_full_disk_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    with pytest.raises(ScratchFull, match="is full"):
+        refuse_unwritten(tmp_path)
 
 
 @pytest.fixture

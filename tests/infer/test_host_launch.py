@@ -27,6 +27,15 @@ def launch(host: str, *said: str) -> tuple[tuple[str, ...], tuple[str, ...]] | N
          (("ceil_div(n, 64)",), ("64",))),
         ("#define B 32\nvoid f() { k<<<dim3(n / B, m), dim3(B)>>>(p, n, m, 1.f); }", (("n // 32", "m"), ("32",))),
         ("void f() { k<<<rows, 32>>>(p, n, m, 1.f); }", (("rows",), ("32",))),
+        ("void f() { hipLaunchKernelGGL(k, dim3((n + 63) / 64), dim3(64), 0, s, p, n, m, 1.f); }",
+         (("ceil_div(n, 64)",), ("64",))),
+        ("void f() { dim3 g(rows);\n hipLaunchKernelGGL(HIP_KERNEL_NAME(k<float, 4>), g, 32, 0, 0,\n p, n, m, 1.f); }",
+         (("rows",), ("32",))),
+        ("void f() { hipLaunchKernelGGL((k<float>), rows, 32, 0, 0, p, n, m, 1.f); }", (("rows",), ("32",))),
+        ("void f() { dim3 b(n < 1024 ? n : 1024); k<<<m, b>>>(p, n, m, 1.f); }", (("m",), ("min(n, 1024)",))),
+        ("void f() { k<<<(m >= n) ? n : m, m > n ? m : n>>>(p, n, m, 1.f); }", (("min(m, n)",), ("max(m, n)",))),
+        ("void f() { k<<<m, (n < 64 ? 64 : n) / 2>>>(p, n, m, 1.f); }", (("m",), ("max(n, 64) // 2",))),
+        ("void f() { k<<<m, n == 1 ? 32 : (n + 1)>>>(p, n, m, 1.f); }", (("m",), ("(32 if n == 1 else (n + 1))",))),
     ],
 )  # fmt: skip
 def test_chevrons_are_read(host: str, expected: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
@@ -42,6 +51,14 @@ def test_chevrons_are_read(host: str, expected: tuple[tuple[str, ...], tuple[str
         "void f() { int g = 1; g = g * 2; k<<<g, 256>>>(p, n, m, 1.f); }",
         "// k<<<1, 256>>>(p, n, m, 1.f);\n",
         "void f() { dim3 g(1); g.x = n; k<<<g, 256>>>(p, n, m, 1.f); }",
+        "void f() { k<<<n < m, 256>>>(p, n, m, 1.f); }",
+        "void f() { k<<<n, 2 * (n < m) ? 64 : 32>>>(p, n, m, 1.f); }",
+        "void f() { k<<<n, 2 + (n < m)>>>(p, n, m, 1.f); }",
+        "void f() { k<<<n < m ? n, 256>>>(p, n, m, 1.f); }",
+        "void f() { hipLaunchKernelGGL(k, n, 256); }",
+        f"void f() {{ k<<<{'(' * 5000}n{')' * 5000}, 256>>>(p, n, m, 1.f); }}",
+        f"void f() {{ k<<<{'n < m ? 1 : ' * 5000}n, 256>>>(p, n, m, 1.f); }}",
+        "void f() { hipLaunchKernelGGL(k, n, 256, 0, 0, p, n, m, 1.f",
     ],
 )
 def test_what_is_not_certain_is_not_taken(host: str) -> None:

@@ -46,6 +46,7 @@ def file_with(tmp_path: Path, host: str) -> Path:
         (HOST, "scale<double, 2>", "float64"),
         ("", "scale<__half, WIDTH>", "float16"),
         (HOST.replace("<float, 4>", "<float, WIDTH, true>"), None, "float32"),
+        ("void go() { hipLaunchKernelGGL((scale<double, 4>), 4, BLOCK, 0, 0, p, q, a, n); }", None, "float64"),
     ],
 )
 def test_types_and_sizes_are_those_of_the_instance(tmp_path: Path, host: str, entry: str | None, dtype: str) -> None:

@@ -80,6 +80,13 @@ def test_a_softmax_and_the_maps_before_it_are_one_kernel_without_scratch() -> No
     assert header.steps[0].arguments == ("x", "out0")
 
 
+def test_a_maximum_keeps_nan_and_a_softmax_needs_no_mark_of_it() -> None:
+    """fmax passes over NaN, PyTorch's maximum does not."""
+    most = node("most", "aten.amax.default", [6], self=X, dim=[1], keepdim=False)
+    assert "? NAN : most_t1" in lower(graph(most)).text("opencl")
+    assert "NAN" not in lower(graph(SCALE, SOFTMAX)).text("opencl")
+
+
 def test_what_later_kernels_read_is_scratch() -> None:
     """A column's sum is read by other columns' work-items when each row divides by all of them."""
     shared = node("shared", "aten.div.Tensor", [6, 10], self={"ref": "scaled"}, other={"ref": "total"})

@@ -257,6 +257,24 @@ def test_without_time_for_a_claim_none_is_made_and_that_is_said(
     assert verdict_of_tree(grown).startswith("Not enough budget to compare: no claim.")
 
 
+def test_where_all_that_was_tried_is_slower_the_baseline_is_kept(
+    plain: Path, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More time would compare what is known to be slower: that is no want of budget."""
+    monkeypatch.setitem(globals(), "cost", lambda config, _workload: 2.0 if config else 1.0)
+    grown = optimize(
+        plain,
+        settings=OptimizeSettings(tune=settings(6.0), memory="off"),
+        run=tmp_path / "grown",
+        machine=SlowMachine(clock, 2.0),
+        agent=ScriptedAgent([TILE], lifted=LIFT),
+    )
+    assert is_short(grown.view)
+    assert grown.winner is None
+    assert grown.verdict.keeps_baseline
+    assert "keep the baseline" in verdict_of_tree(grown)
+
+
 # -- what it was spent on
 
 

@@ -140,6 +140,18 @@ def test_of_a_comparison_that_cannot_be_made_nothing_is_kept() -> None:
     assert reserved_s(COSTS, **options, left_s=19.0) > COSTS.seconds(1, least_rounds(1))  # type: ignore[arg-type]
 
 
+def test_what_is_kept_for_a_comparison_is_not_given_up_for_its_confirmation() -> None:
+    """A comparison is made where time is left for it without the confirmation, so until then its time is kept."""
+    costs = dataclasses.replace(COSTS, confirm_s=6.0)
+    least_s = costs.seconds(1, least_rounds(1))
+    kept = [
+        reserved_s(costs, finalists=5, rounds=20, seconds=40.0, left_s=left_s)
+        for left_s in (least_s - 6.1, least_s - 5.9)
+    ]
+    assert kept[0] == costs.evaluation_s
+    assert kept[1] >= least_s
+
+
 def test_costs_are_not_reckoned_for_every_question() -> None:
     count = itertools.count(1)
     recent = Recent(lambda: dataclasses.replace(COSTS, check_s=float(next(count))))

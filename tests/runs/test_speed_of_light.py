@@ -14,7 +14,16 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import BaselineFailed, UsageError
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed
-from kernelwright.roofline.speed_of_light import device_ceilings, doubt, floor_of, floors, pipe_of, share_of_floor
+from kernelwright.roofline.profile import profile_lines, profile_of
+from kernelwright.roofline.speed_of_light import (
+    device_ceilings,
+    doubt,
+    floor_of,
+    floors,
+    pipe_of,
+    recorded_floors,
+    share_of_floor,
+)
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tuning.settings import Budget, TuneSettings, parse_budget
 from kernelwright.tuning.tune import resume, tune
@@ -104,6 +113,28 @@ def test_floor_is_the_longest_of_traffic_and_arithmetic(saxpy):
     declared = with_work(saxpy, 'operations = "1000 * n"\npipe = "fp64"')
     floor = floor_of(declared, workload, GPU, RATES, cache="cold")
     assert (floor.limited_by, floor.floor_ms) == ("arithmetic", pytest.approx(1e3 * 1000 * n / 5e9))
+
+
+def test_empty_launch_is_a_part_of_every_floor_and_named_where_it_is_most_of_it(problem):
+    workload = problem.workloads[0]
+    without = floor_of(problem, workload, GPU, RATES, cache="cold")
+    floor = floor_of(problem, workload, GPU, {**RATES, "launches_per_s": 250.0}, cache="cold")
+    assert (without.launch_ms, without.longest) == (0.0, "memory")
+    assert (floor.launch_ms, floor.floor_ms) == (4.0, pytest.approx(4.0 + without.floor_ms))
+    assert (floor.limited_by, floor.longest) == ("memory", "launch")
+    assert floor.least_ms == without.least_ms
+
+
+def test_empty_launch_is_recorded_with_the_run_and_told_with_what_is_left(saxpy, tmp_path):
+    machine = SimulatedMachine(
+        lambda config, workload: 1.0, noise=0.0, ceilings={"copy_bytes_per_s": 1e9, "launches_per_s": 2000.0}
+    )
+    result = tune(saxpy, settings=TuneSettings(budget=Budget(evaluations=2)), run=tmp_path / "run", machine=machine)
+    started, outcome = result.view.started, result.view.baseline.outcome
+    assert {record["launch_ms"] for record in started.floors.values()} == {0.5}
+    first = profile_lines(profile_of(started, outcome)[0])[0]
+    share = recorded_floors(started)[outcome.measurements[0].workload].floor_ms / 1.0
+    assert f"with the 0.5 ms of an empty launch: at most {1 / share:.2f}x is left here" in first
 
 
 def test_traffic_that_stays_in_the_cache_is_set_against_the_cache(problem):

@@ -222,3 +222,35 @@ def test_the_softmax_of_the_examples_is_shared() -> None:
     result = ROWS.apply(example("softmax"))
     assert isinstance(result, Rewrite)
     assert result.added == ("LANES", "ROWS", "VEC", "UNROLL")
+
+
+# NaN
+
+
+def _largest(start: str, step: str) -> Subject:
+    text = (
+        "__kernel void f(__global const float *m, __global float *out, int rows, int cols) {\n"
+        "  const int r = get_global_id(0);\n  if (r >= rows) return;\n"
+        f"  float best = {start};\n"
+        f"  for (int c = 0; c < cols; ++c) {{ const float v = sqrt(m[r * cols + c]); {step} }}\n"
+        "  out[r] = best;\n}"
+    )
+    return subject_of(text, ONE, ["ceil_div(rows, 8)"], ["8"], SIZES)
+
+
+@pytest.mark.parametrize("start", ["-INFINITY", "sqrt(m[r * cols])"])
+@pytest.mark.parametrize("step", [
+    "if (v > best) best = v;", "best = best < v ? v : best;", "best = v <= best ? v : best;", "best = fmax(best, v);",
+])  # fmt: skip
+def test_square_roots_of_negative_numbers_are_joined_as_in_the_source(runner: Runner, start: str, step: str) -> None:
+    subject = _largest(start.replace("-", "" if "<=" in step else "-"), step)
+    rewrite = ROWS.apply(subject)
+    assert isinstance(rewrite, Rewrite), rewrite
+    assert_same(runner, subject, rewrite, SIZES, count=4, rtol=1e-6)
+
+
+@pytest.mark.parametrize("step", ["best = best > v ? best : v;", "best = v >= best ? best : v;"])
+def test_what_takes_nan_and_loses_it_again_depends_on_the_order_and_is_refused(step: str) -> None:
+    found = ROWS.apply(_largest("0", step))
+    assert isinstance(found, NotApplicable)
+    assert "what is in best after a NaN depends on the order" in found.reason

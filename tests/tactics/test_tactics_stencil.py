@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cuda_on_cpu import CpuCuda
 from opencl_runs import Runner
@@ -17,6 +18,8 @@ from tiling_runs import (
     differences,
     example,
     has_nvrtc,
+    run_original,
+    run_rewritten,
     subject_of,
 )
 
@@ -241,6 +244,27 @@ def test_a_stencil_of_several_points_equals_the_plain_one(plain: Plain, tmp_path
         rewrite = rewritten(subject)
         for sizes in plain.sizes:
             assert not differences(runner, subject, rewrite, sizes, count=CONFIGS, seed=number, rtol=2e-6)
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("walk", [0, 1])
+def test_the_grid_covers_what_no_common_guard_ends(walk: int, tmp_path: Path, runner: Runner) -> None:
+    """Each branch has ends of its own: the tiles in the kernel and in the grid are counted alike."""
+    source = f"""{SIGNATURE} {{
+  int i = get_global_id(0), j = get_global_id(1);
+  if (j > 0 && j < h - 1 && i > 0 && i < w - 1)
+    y[j * w + i] = x[j * w + i - 1] + x[j * w + i + 1] + x[(j - 1) * w + i] + x[(j + 1) * w + i];
+  else if (j < h && i < w) y[j * w + i] = x[j * w + i];
+}}"""
+    subject = subject_of(opencl("branches", source), tmp_path)
+    rewrite = rewritten(subject)
+    default = {each.name: each.default for each in rewrite.header.parameters}
+    config = {**default, "METHOD": 0, "BLOCK_X": 1, "BLOCK_Y": 1, "VEC": 1, "ROWS": 2, "RUN": 16, "WALK": walk}
+    for sizes in SIZES:
+        wanted, given = run_original(runner, subject, sizes), run_rewritten(runner, subject, rewrite, sizes, config)
+        assert not wanted.error
+        assert not given.error
+        np.testing.assert_allclose(given.arrays["y"], wanted.arrays["y"], rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.thorough

@@ -67,6 +67,7 @@ def analyse(
     entry: str | None = None,
     defines: Mapping[str, str] | None = None,
     file: Path | None = None,
+    launched: tuple[str, ...] = (),
 ) -> Analysis:
     """What one kernel of a source does; whatever is not understood is in `facts.opaque`.
 
@@ -76,20 +77,23 @@ def analyse(
         entry: the kernel's name; may be left out where the file defines one.
         defines: macros from outside, by name.
         file: where the source comes from, for complaints.
+        launched: the kernels that matter, `entry` among them; what only other ones call is not read. All by default.
 
     Raises:
         SpecError: the file defines no such kernel, or several and `entry` is not given.
     """
-    tree = parse(source, language, defines=defines)
+    tree = parse(source, language, defines=defines, entries=launched)
     chosen = choose_kernel(tree, entry, file=file)
     number = next(index for index, each in enumerate(tree.functions) if each is chosen)
-    return _analysed(source, language, tuple((defines or {}).items()), number)
+    return _analysed(source, language, tuple((defines or {}).items()), launched, number)
 
 
 @lru_cache(maxsize=KEPT_TREES)
-def _analysed(source: str, language: Language, defines: tuple[tuple[str, str], ...], number: int) -> Analysis:
+def _analysed(
+    source: str, language: Language, defines: tuple[tuple[str, str], ...], launched: tuple[str, ...], number: int
+) -> Analysis:
     """The facts of the file's function of that number."""
-    tree = parse(source, language, defines=dict(defines))
+    tree = parse(source, language, defines=dict(defines), entries=launched)
     return analyse_function(tree, tree.functions[number], language)
 
 

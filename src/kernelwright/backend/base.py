@@ -451,7 +451,7 @@ class DeviceSession(ABC):
         return None
 
     def measure_ceilings(self) -> dict[str, float]:
-        """What the device can do at most: `copy_bytes_per_s`, `cache_bytes_per_s`, `fp32_operations_per_s`, ...
+        """What the device can do at most: `copy_bytes_per_s`, `fp32_operations_per_s`, `launches_per_s`, ...
 
         By kernels of the backend's own. Default: nothing; whoever asks can still time a plain copy.
         """
@@ -488,10 +488,13 @@ class Backend(ABC):
     def compile(self, unit: BuildUnit, device: DeviceInfo, folder: Path) -> Artifact:
         """Build into `folder` (which exists, is empty and is ours). Raises `BuildFailed` with the compiler's log."""
 
-    def specialise(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> None:  # noqa: B027
+    def specialise(  # noqa: B027
+        self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo, folder: Path
+    ) -> None:
         """Do ahead of time, in the build process, what the driver would do at these launches. Default: nothing.
 
-        May run the kernel on throw-away memory, so it may crash or hang its process: that is no verdict.
+        What it gives goes into `folder`, whose files are then added to the artifact's. May run the kernel on throw-away
+        memory, so it may crash or hang its process: that is no verdict.
         """
 
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:

@@ -210,5 +210,5 @@ class MeasuringRunner(Runner, Protocol):
         ...
 
     def measure_ceilings(self) -> Mapping[str, float]:
-        """What the device can do at most: `copy_bytes_per_s`, `fp32_operations_per_s`, ...; empty when unknown."""
+        """What the device can do at most: `copy_bytes_per_s`, `launches_per_s`, ...; empty when unknown."""
         ...

@@ -188,7 +188,7 @@ def _axes(given: Given, rank: int, name: str = "dim") -> tuple[int, ...]:
 
 def _reduced(stages: Stages, source: Value, axes: Sequence[int], combiner: Combiner, dtype: str) -> Value:
     """The reduction with its axes kept as 1: one work-item for each result."""
-    if combiner in ("max", "min") and not dtype.startswith("float"):
+    if combiner in ("max", "min", "fmax") and not dtype.startswith("float"):
         raise SpecError(f"the {combiner} of {dtype} is not lowered yet", hint="take floats")
     segments: list[Segment] = []
     for axis, extent in enumerate(source.shape):
@@ -239,7 +239,7 @@ def _reduction(combiner: Combiner, *, is_mean: bool = False) -> Operator:
 def _softmax(stages: Stages, node: GraphNode, given: Given) -> Value:
     source, result = given["self"], node.results[0]
     axes = _axes(given, len(source.shape))
-    highest = _reduced(stages, source, axes, "max", result.dtype)
+    highest = _reduced(stages, source, axes, "fmax", result.dtype)  # the sum after it has the NaN
     powers = _mapped(result, "exp({0} - {1})", source, highest)
     total = _reduced(stages, powers, axes, "sum", result.dtype)
     if node.op.startswith("aten._log_softmax"):

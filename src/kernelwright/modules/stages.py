@@ -15,7 +15,8 @@ from kernelwright.modules.expression import ElementFormula, Value, stored
 from kernelwright.modules.graph import Tensor
 from kernelwright.modules.index import TensorIndex, flattened, unflattened, variable
 
-Combiner = Literal["sum", "prod", "max", "min"]
+Combiner = Literal["sum", "prod", "max", "min", "fmax"]
+"""`max` and `min` give NaN where one is joined, `fmax` passes over it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,11 @@ from kernelwright.source.language import Language
 
 _JOINS = {
     "sum": "{0} + {1}", "prod": "{0} * {1}", "max": "fmax({0}, {1})", "min": "fmin({0}, {1})",
+    "fmax": "fmax({0}, {1})",
 }  # fmt: skip
-_FIRST: Mapping[str, float] = {"sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf")}
+_FIRST: Mapping[str, float] = {
+    "sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf"), "fmax": float("-inf"),
+}  # fmt: skip
 
 BLOCK = 64
 """Work-items of a block: what the plain kernels of the examples take."""
@@ -77,12 +80,32 @@ def _stage(stage: Stage, kernel: Kernel, kept: set[str], prefix: str) -> Iterato
         yield from (_loops(kernel, body) if stage.is_inside else body)
         return
     total, join = own[stage.buffer], _JOINS[stage.combiner]
-    yield f"{C_TYPES[stage.dtype]} {total} = {literal(_FIRST[stage.combiner], stage.dtype)};"
-    shown = text if stage.combiner in ("prod",) else _bare(text)
-    joined = f"{total} += {shown};" if stage.combiner == "sum" else f"{total} = {join.format(total, shown)};"
-    yield from _loops(kernel, [*lines, joined])
+    if stage.combiner in ("max", "min"):
+        yield from _extreme(stage, kernel, lines, _bare(text))
+    else:
+        yield f"{C_TYPES[stage.dtype]} {total} = {literal(_FIRST[stage.combiner], stage.dtype)};"
+        joined = f"{total} += {_bare(text)};" if stage.combiner == "sum" else f"{total} = {join.format(total, text)};"
+        yield from _loops(kernel, [*lines, joined])
     if stage.buffer in kept:
         yield f"{stage.buffer}[{stage.index.text()}] = {total};"
+
+
+def _extreme(stage: Stage, kernel: Kernel, lines: Sequence[str], shown: str) -> Iterator[str]:
+    """PyTorch's: fmax and fmin pass over NaN, so a mark beside them says that there was one."""
+    c_type, number, seen = C_TYPES[stage.dtype], f"each_{stage.buffer}", f"nans_{stage.buffer}"
+    total = f"most_{stage.buffer}"
+    yield f"{c_type} {total} = {literal(_FIRST[stage.combiner], stage.dtype)};"
+    yield f"int {seen} = 0;"
+    yield from _loops(
+        kernel,
+        [
+            *lines,
+            f"const {c_type} {number} = {shown};",
+            f"{total} = {_JOINS[stage.combiner].format(total, number)};",
+            f"{seen} = max({seen}, {number} != {number} ? 1 : 0);",
+        ],
+    )
+    yield f"const {c_type} own_{stage.buffer} = {seen} ? NAN : {total};"
 
 
 def _loops(kernel: Kernel, body: Sequence[str]) -> Iterator[str]:

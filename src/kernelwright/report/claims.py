@@ -188,6 +188,13 @@ class _WorkloadLine:
         """How much of that limit the winner reaches."""
         return None if self.limit_ms is None else 100.0 * self.limit_ms / self.winner_ms
 
+    @property
+    def left(self) -> str:
+        """How many times faster the winner could be at most; empty: it is at the limit, or that is not known."""
+        if self.limit_ms is None or self.winner_ms <= self.limit_ms:
+            return ""
+        return factor(self.winner_ms / self.limit_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadTable:

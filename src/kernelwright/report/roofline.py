@@ -73,12 +73,13 @@ def roofline(view: RunView, baseline_ms: Mapping[str, float], *, best: str = "wi
         if line.operations_per_byte is not None and line.operations_per_s is not None
     ]
     bytes_per_s, operations_per_s = copy_rate(device), operation_rate(device)
+    launch_ms = max((float(each.get("launch_ms", 0.0)) for each in view.started.floors.values()), default=0.0)
 
     def draw(width: int) -> Markup:
         return roofline_chart(points, width, bytes_per_s=bytes_per_s, operations_per_s=operations_per_s)
 
     return Roofline(
-        _lead(bytes_per_s, operations_per_s, has_points=bool(points)),
+        _lead(bytes_per_s, operations_per_s, launch_ms, has_points=bool(points)),
         named,
         responsive(draw, 1000) if points else None,
         _note(lines),
@@ -107,12 +108,14 @@ def _unknown(view: RunView) -> str:
     return "Unknown: no kernel has a time yet."
 
 
-def _lead(bytes_per_s: float | None, operations_per_s: float | None, *, has_points: bool) -> str:
+def _lead(bytes_per_s: float | None, operations_per_s: float | None, launch_ms: float, *, has_points: bool) -> str:
     ceilings = []
     if bytes_per_s:
         ceilings.append(f"{number(bytes_per_s / 1e9)} GB/s, measured by copying memory on this device")
     if operations_per_s:
         ceilings.append(f"{number(operations_per_s / 1e9)} G operations/s, measured")
+    if launch_ms:
+        ceilings.append(f"{number(1e3 * launch_ms)} µs for an empty launch, measured")
     ceiling = (
         f"Ceiling: {'; '.join(ceilings)}."
         if ceilings

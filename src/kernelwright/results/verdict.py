@@ -155,14 +155,16 @@ def _uncompared(view: RunView) -> Verdict:
 
 
 def _uncompared_tree(view: RunView) -> Verdict:
-    best = Tree.of(view.tree_events).best
+    tree = Tree.of(view.tree_events)
+    best = tree.best
     if best is None:
         return Verdict(Kind.NOTHING)
     is_over = view.finished is not None and view.finished.reason != "interrupted"
     if not is_over:
         return Verdict(Kind.PROVISIONAL, provisional=1 / best.best_value if best.best_value else None)
     found = 1 / best.best_value if best.parent is not None and best.best_value else None
-    is_promising = found is None or found > 1.0  # else the search has found nothing that could be claimed
+    is_tried = any(node.parent is not None and node.best_value is not None for node in tree.working)
+    is_promising = found > 1.0 if found else not is_tried  # else the search has found nothing that could be claimed
     return Verdict(Kind.NO_TIME, provisional=found) if is_short(view) and is_promising else Verdict(Kind.KEPT)
 
 

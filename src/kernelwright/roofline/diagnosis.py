@@ -20,7 +20,7 @@ BUSY = 0.7
 """Above this share of a measured rate, that resource limits."""
 LOW_OCCUPANCY = 0.3
 SHORT_MS = 0.005
-"""Below it a launch's own latency counts as much as its work."""
+"""Below it a launch's latency counts as much as its work, where an empty one was not timed."""
 UNCOALESCED_PERCENT = 70.0
 CONFLICT_SHARE = 0.2
 STALLED_PERCENT = 30.0
@@ -38,6 +38,8 @@ class Facts:
     """That must be moved."""
     operation_count: float | None = None
     floor_ms: float | None = None
+    launch_ms: float | None = None
+    """Of the floor, what an empty launch takes."""
     copy_bytes_per_s: float | None = None
     cache_bytes_per_s: float | None = None
     operations_per_s: float | None = None
@@ -193,7 +195,7 @@ def _idle(facts: Facts) -> Iterator[Diagnosis]:
     evidence = {f"{name}_percent": 100 * share for name, share in _shares(facts, rates).items()}
     if stalled >= STALLED_PERCENT:
         evidence["stalled_on_memory_percent"] = stalled
-    short = " (a launch this short is mostly its own latency)" if facts.time_ms < SHORT_MS else ""
+    short = " (a launch this short is mostly its own latency)" if facts.time_ms < _short_ms(facts) else ""
     reached = ", ".join(f"{name.removesuffix('_percent')} {value:.0f}%" for name, value in evidence.items())
     unknown = [*_unknown_memory(facts, evidence), *_unknown_arithmetic(facts, evidence)]
     if evidence and unknown:
@@ -201,6 +203,11 @@ def _idle(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("unmeasured", text, evidence)
     elif evidence:
         yield Diagnosis("latency", f"nothing is near its peak ({reached}): it waits{short}", evidence)
+
+
+def _short_ms(facts: Facts) -> float:
+    """Below it a launch's own latency counts as much as its work."""
+    return SHORT_MS if facts.launch_ms is None else 2 * facts.launch_ms
 
 
 def _unknown_memory(facts: Facts, evidence: Mapping[str, float]) -> Iterator[str]:

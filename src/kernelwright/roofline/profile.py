@@ -65,6 +65,7 @@ def facts_of(
         byte_count=_number(record.get("bytes")),
         operation_count=_number(record.get("operations")),
         floor_ms=floor.floor_ms if floor is not None else None,
+        launch_ms=(floor.launch_ms or None) if floor is not None else None,
         copy_bytes_per_s=_number(device.get("copy_bytes_per_s")),
         cache_bytes_per_s=_number(ceilings.get("cache_bytes_per_s")) if isinstance(ceilings, Mapping) else None,
         operations_per_s=_number(device.get("operations_per_s")),
@@ -93,10 +94,18 @@ def profile_lines(profile: WorkloadProfile) -> list[str]:
     if "operations_per_s" in profile.rates:
         parts.append(f"{profile.rates['operations_per_s'] / 1e12:,.3g} T operations/s")
     if "floor_share" in profile.rates:
-        parts.append(f"{profile.rates['floor_share']:.0%} of what the device allows")
+        parts.append(f"{profile.rates['floor_share']:.0%} of what the device allows{_left_words(profile)}")
     lines = [f"{profile.workload}: {', '.join(parts)}"] if parts else []
     lines += [f"{profile.workload}: {diagnosis_words(each)}" for each in profile.diagnoses]
     return lines
+
+
+def _left_words(profile: WorkloadProfile) -> str:
+    """What an empty launch takes of the time, and how much a faster kernel could gain at most."""
+    if profile.facts.launch_ms is None:
+        return ""
+    launch = f", with the {profile.facts.launch_ms:.3g} ms of an empty launch"
+    return f"{launch}: at most {max(1.0, 1 / profile.rates['floor_share']):.2f}x is left here"
 
 
 def diagnosis_words(diagnosis: Diagnosis) -> str:

@@ -2,9 +2,10 @@
 
 Two bounds for each workload, both from rates that were measured on this device:
 
-`floor`   the time that the copy rate (or the reading or writing rate, where a workload mostly does one) needs for the
-          bytes, or the arithmetic pipe for the operations, whichever is longer. What results are compared with. Of
-          what is written, as much as the cache holds may still be there when a kernel ends: it is left out.
+`floor`   the time of an empty launch, and then the time that the copy rate (or the reading or writing rate, where a
+          workload mostly does one) needs for the bytes, or the arithmetic pipe for the operations, whichever is longer.
+          What results are compared with. Of what is written, as much as the cache holds may still be there when a
+          kernel ends: it is left out.
 `least`   a time that no launch can have: only bytes that must be moved whatever the kernel does, at the fastest rate
           that was seen and a margin more, without what the cache may keep for itself. A faster result is an error.
 
@@ -70,6 +71,13 @@ class Floor:
     """Nothing can be faster; 0: not known."""
     least_because: str = ""
     """Its figures, in words."""
+    launch_ms: float = 0.0
+    """Of the floor, what an empty launch takes; 0: not known."""
+
+    @property
+    def longest(self) -> str:
+        """`limited_by`, or `launch` where the empty launch takes longer."""
+        return self.limited_by if self.launch_ms <= self.floor_ms / 2 else "launch"
 
 
 def device_ceilings(
@@ -81,7 +89,7 @@ def device_ceilings(
     """
     if device.kind != "gpu":
         return measure()
-    name = content_id("ceilings", 2, device.id, device.name, device.driver, dict(device.facts).get("uuid", ""))
+    name = content_id("ceilings", 3, device.id, device.name, device.driver, dict(device.facts).get("uuid", ""))
     path = folder / f"{name}.json"
     try:
         kept = read_json_text(path.read_text(encoding="utf-8"))
@@ -132,7 +140,8 @@ def floor_of(
     least_s, because = 0.0, ""
     if not device.shares_host_cores:
         least_s, because = _least(problem, workload, cache_bytes, ceilings, is_hot=cache == "hot")
-    return Floor(workload.name, 1e3 * times_s[limited_by], limited_by, 1e3 * least_s, because)
+    work_s, launch_s = times_s[limited_by], 1 / ceilings["launches_per_s"] if "launches_per_s" in ceilings else 0.0
+    return Floor(workload.name, 1e3 * (launch_s + work_s), limited_by, 1e3 * least_s, because, 1e3 * launch_s)
 
 
 def pipe_of(problem: Problem) -> str:
@@ -159,6 +168,7 @@ def recorded_floors(started: RunStarted) -> dict[str, Floor]:
             str(record.get("limited_by", "memory")),
             float(record.get("least_ms", 0.0)),
             str(record.get("least_because", "")),
+            float(record.get("launch_ms", 0.0)),
         )
         for workload, record in started.floors.items()
         if "floor_ms" in record

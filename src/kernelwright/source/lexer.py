@@ -170,6 +170,7 @@ def hidden_parts(text: str) -> Iterator[_Hidden]:
             yield _Hidden(match.lastgroup, match.group(), match.start())  # type: ignore[arg-type]
 
 
+@lru_cache(maxsize=32)
 def masked(text: str, *, is_cpp: bool = True) -> str:
     """`text` with comments and the insides of literals as spaces; every other character keeps its offset.
 
@@ -205,7 +206,7 @@ def words_of(code: str) -> list[str]:
     return _IDENTIFIER.findall(code)
 
 
-_CLOSING = {"(": ")", "{": "}", "[": "]"}
+_CLOSING = {"(": ")", "{": "}", "[": "]", "<": ">"}
 _BRACKETS = {left: re.compile(rf"[{re.escape(left + right)}]") for left, right in _CLOSING.items()}
 
 
@@ -340,8 +341,15 @@ class Directive:
 
 def directives(code: str) -> Iterator[Directive]:
     """The directives in masked code, in order, of all branches."""
-    for match in _DIRECTIVE.finditer(code):
-        yield Directive(match["word"], match["rest"], match.start(), match.start("rest"), match["mark"] != "#")
+    return iter(_directives(code))
+
+
+@lru_cache(maxsize=32)
+def _directives(code: str) -> tuple[Directive, ...]:
+    return tuple(
+        Directive(match["word"], match["rest"], match.start(), match.start("rest"), match["mark"] != "#")
+        for match in _DIRECTIVE.finditer(code)
+    )
 
 
 def definitions_of(code: str) -> tuple[Definition, ...]:

@@ -5,7 +5,8 @@ Nothing here fails: what the grammar or this file does not know becomes an opaqu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -14,6 +15,7 @@ import tree_sitter_cuda
 
 from kernelwright.source import nodes
 from kernelwright.source.language import Language
+from kernelwright.source.lexer import masked, matching, words_of
 from kernelwright.source.lowering import Lowering
 from kernelwright.source.preprocess import Expanded, Place, preprocess
 
@@ -26,25 +28,33 @@ _CONTAINERS = frozenset((
 ))  # fmt: skip
 
 
-def parse(source: str, language: Language, *, defines: Mapping[str, str] | None = None) -> nodes.SyntaxTree:
+def parse(
+    source: str, language: Language, *, defines: Mapping[str, str] | None = None, entries: tuple[str, ...] = ()
+) -> nodes.SyntaxTree:
     """The functions, constants and types of a CUDA, HIP or OpenCL C source; never raises for a text.
 
     Args:
         source: the file's text.
         language: which dialect it is; Triton sources give an empty tree.
         defines: macros from outside, by name, as with `-D`.
+        entries: the kernels that matter; functions that they certainly do not reach are left out. All by default.
     """
-    return _parsed(source, language, tuple((defines or {}).items()))
+    return _parsed(source, language, tuple((defines or {}).items()), entries)
 
 
 @lru_cache(maxsize=KEPT_TREES)
-def _parsed(source: str, language: Language, defines: tuple[tuple[str, str], ...]) -> nodes.SyntaxTree:
-    return read(source, language, defines)
+def _parsed(
+    source: str, language: Language, defines: tuple[tuple[str, str], ...], entries: tuple[str, ...]
+) -> nodes.SyntaxTree:  # fmt: skip
+    return read(source, language, defines, entries)
 
 
-def read(source: str, language: Language, defines: tuple[tuple[str, str], ...]) -> nodes.SyntaxTree:
+def read(
+    source: str, language: Language, defines: tuple[tuple[str, str], ...], entries: tuple[str, ...] = ()
+) -> nodes.SyntaxTree:
     """The same as `parse`, of a text that is read once."""
-    expanded = preprocess(source if language != "triton" else "", language, defines=dict(defines))
+    text = "" if language == "triton" else _without_others(source, frozenset(entries)) if entries else source
+    expanded = preprocess(text, language, defines=dict(defines))
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
     root = parser.parse(expanded.text.encode("latin-1")).root_node
     return _FileReader(source, expanded, language).read(root)
@@ -170,3 +180,78 @@ def _definitions(root: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
             waiting.extend(reversed(node.named_children))
         else:
             yield node
+
+
+# Functions that do not matter
+
+_LINE = re.compile(r"^[ \t]*\#(?:[^\\\n]|\\.)*", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(rf"{_LINE.pattern}|[{{}};]", re.MULTILINE | re.DOTALL)
+_LINKAGE = re.compile(r"\bextern\s*\"[^\"]*\"")
+_CONTAINER = re.compile(rf"\s*(?:(?:inline\s+)?namespace\b[\w\s:]*|{_LINKAGE.pattern}\s*)")
+_ASIDE = re.compile(r"\b(?:template\s*<|(?:__attribute__|__launch_bounds__|__align__|alignas|__declspec)\s*\()")
+_FUNCTION = re.compile(r"[\w\s:*&<>,]*[\s*&](\w+)\s*\((?:[^()]|\([^()]*\))*\)\s*")
+
+
+def _without_others(source: str, entries: Collection[str]) -> str:
+    """A source with functions as blanks that nothing reaches from some kernels, or from what is no function.
+
+    Whatever names a function reaches it, in macros and comments too; where names are pasted together all stay.
+    """
+    code = masked(source)
+    if "##" in code:
+        return source
+    others = list(_functions_in(code))
+    rest, start = [], 0
+    for _, first, last in others:
+        rest.append(code[start:first])
+        start = last
+    waiting = [*words_of(" ".join((*rest, code[start:]))), *entries]
+    by_name: dict[str, list[str]] = {}
+    for name, first, last in others:
+        by_name.setdefault(name, []).append(code[first:last])
+    reached: set[str] = set()
+    while waiting:
+        word = waiting.pop()
+        if word in by_name and word not in reached:
+            reached.add(word)
+            waiting += [each for text in by_name[word] for each in words_of(text)]
+    for name, first, last in reversed(others):
+        if name not in reached:
+            lines = source[first:last].split("\n")
+            blank = "\n".join(" " * len(line.encode("utf-8", "surrogatepass")) for line in lines)
+            source = source[:first] + blank + source[last:]
+    return source
+
+
+def _functions_in(code: str) -> Iterator[tuple[str, int, int]]:
+    """The name, start and end of functions in masked code that have no directives; none where braces differ."""
+    found = []
+    start = at = containers = 0
+    while mark := _MARK.search(code, at):
+        at, sign = mark.end(), mark[0].lstrip()[0]
+        if sign == "{" and not _CONTAINER.fullmatch(code, start, mark.start()):
+            end = matching(code, mark.start())
+            if end is None:
+                return
+            at = end
+            name = _name_in(code[start : mark.start()])
+            if name and not _LINE.search(code, mark.start(), at):
+                found.append((name, start, at))
+        else:
+            containers += {"{": 1, "}": -1}.get(sign, 0)
+        start = at
+        if containers < 0:
+            return
+    if not containers:
+        yield from found
+
+
+def _name_in(head: str) -> str:
+    """The name of the function that a text before `{` declares; empty where it may be something else."""
+    while aside := _ASIDE.search(head):
+        end = matching(head, aside.end() - 1)
+        if end is None:
+            return ""
+        head = f"{head[: aside.start()]} {head[end:]}"
+    function = _FUNCTION.fullmatch(_LINKAGE.sub(" ", head))
+    return function[1] if function else ""

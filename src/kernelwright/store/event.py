@@ -40,7 +40,7 @@ class RunStarted:
     workloads: Mapping[str, Mapping[str, float]]
     """Name -> sizes and `weight`."""
     floors: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
-    """Name -> what the device allows there: `floor_ms`, `limited_by`, `least_ms`, `least_because`."""
+    """Name -> what the device allows there: `floor_ms`, `limited_by`, `launch_ms`, `least_ms`, ..."""
     kind: Literal["run_started"] = "run_started"
 
 

@@ -30,6 +30,7 @@ from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Argument, Problem
+from kernelwright.source import nodes
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import directives, masked, words_of
 from kernelwright.source.normal.normal_form import normal_form
@@ -184,7 +185,22 @@ class Subject:
     @cached_property
     def analysis(self) -> Analysis:
         """The facts of the kernel."""
-        return analyse(self.source, self.language, entry=self.entry, defines=self.defines)
+        return self.analysis_of(self.entry)
+
+    def analysis_of(self, entry: str) -> Analysis:
+        """The facts of one of the kernels that are launched."""
+        return analyse(self.source, self.language, entry=entry, defines=self.defines, launched=self.launched)
+
+    @cached_property
+    def helpers(self) -> tuple[nodes.Function, ...]:
+        """The functions that the kernel calls, also by others."""
+        called = self.analysis.facts.helpers
+        return tuple(each for each in self.analysis.tree.functions if each.name in called)
+
+    @cached_property
+    def launched(self) -> tuple[str, ...]:
+        """The kernels that are launched, by name."""
+        return tuple(dict.fromkeys(step.entry.partition("<")[0].strip() for step in self.header.steps))
 
     @cached_property
     def normal(self) -> Subject | None:
@@ -347,12 +363,10 @@ def _with_own_names(subject: Subject, rewrite: Rewrite) -> Rewrite:
     """
     if set(subject.history) - _NAMED_APART:
         return rewrite
-    facts, function = subject.analysis.facts, subject.analysis.function
-    helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
     lines = list(directives(masked(subject.source)))
     defined = {each.definition.name for each in lines if each.definition is not None}
     defined -= {name for each in lines if each.word == "undef" for name in words_of(each.rest)[:1]}
-    said = [each.place.span.text(subject.source) for each in (function, *helpers)]
+    said = [each.place.span.text(subject.source) for each in (subject.analysis.function, *subject.helpers)]
     own = set(_OWN_NAME.findall(" ".join((*said, *defined, *subject.problem.kernel.options, *subject.header.options))))
     if not own:
         return rewrite

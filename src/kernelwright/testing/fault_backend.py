@@ -1,7 +1,8 @@
 """A backend without a device whose compiler does what the source says, for the tests of the build pool.
 
 The source's first word is the fault: `ok`, `refuse`, `crash`, `hang`, `crash-once`, `unexpected`. The macros may hold
-`SPECIALISE` with `ok`, `hang`, `crash` or `refuse`, and `COUNT`, a file that gets one byte for each compilation.
+`SPECIALISE` with `ok`, `hang`, `crash`, `refuse` or `write`, which writes over the file `TARGET` as a kernel's own code
+might, and `COUNT`, a file that gets one byte for each compilation.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class FaultBackend(Backend):
         figures = {"max_threads_per_block": 256.0, "local_memory_bytes": float(macros.get("LOCAL", "0"))}
         return Artifact(unit, device.id, folder, dict.fromkeys(unit.entries, figures), "compiled")
 
-    def specialise(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> None:
+    def specialise(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo, folder: Path) -> None:
         """Do what the macro `SPECIALISE` says."""
         match dict(artifact.unit.macros).get("SPECIALISE", "ok"):
             case "hang":
@@ -84,7 +85,9 @@ class FaultBackend(Backend):
                 os.abort()
             case "refuse":
                 raise BuildFailed("no such shape")
-        (artifact.folder / "specialised").write_text("yes")
+            case "write":
+                Path(dict(artifact.unit.macros)["TARGET"]).write_text("poison")
+        (folder / "specialised").write_text("yes")
 
     def open(self, device: DeviceInfo) -> DeviceSession:
         """There is nothing to open."""

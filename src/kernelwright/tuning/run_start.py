@@ -96,4 +96,6 @@ def _workload_record(problem: Problem, workload: Workload) -> dict[str, float]:
 def _floor_record(floor: Floor) -> dict[str, float | str]:
     record = dataclasses.asdict(floor)
     del record["workload"]
+    if not floor.launch_ms:
+        del record["launch_ms"]  # as it was written before empty launches were measured
     return record

@@ -172,7 +172,7 @@ def tune(
     if not subject.template.parameters:
         raise SpecError(
             f"{subject.template.file.name} declares no parameters, so there is nothing to tune",
-            hint="add a template header with [parameters]; `kernelwright init` writes one",
+            hint="`kernelwright optimize` finds parameters by itself; or add a template header with [parameters]",
         )
     language = subject.template.language
     with contextlib.ExitStack() as ending:

@@ -1,4 +1,4 @@
-"""What an NVIDIA device can do at most, measured: bandwidth of memory and of the second-level cache, and arithmetic.
+"""What an NVIDIA device can do at most, measured: bandwidth of memory and caches, arithmetic, launches.
 
 Each figure is the best of several plain kernels and launch shapes, so it is a rate that was reached and no data
 sheet's. The arithmetic kernels keep registers busy and touch no memory; a fused multiply-add counts 2 operations.
@@ -31,6 +31,7 @@ SOURCE = r"""
 #define UNROLLED _Pragma("unroll")
 typedef unsigned long long u64;
 
+extern "C" __global__ void empty(uint4 *y, u64 n) {}
 extern "C" __global__ void copy1(const uint4 *x, uint4 *y, u64 n) {
   u64 step = (u64)gridDim.x * blockDim.x;
   for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < n; i += step) y[i] = x[i];
@@ -157,7 +158,7 @@ do."""
 
 
 def measure_ceilings(session: DeviceSession, device: DeviceInfo) -> dict[str, float]:
-    """Rates by name, in bytes and operations per second; what does not run is left out.
+    """Rates by name, in bytes, operations and launches per second; what does not run is left out.
 
     Raises:
         BuildFailed: the compiler refuses these kernels.
@@ -165,11 +166,11 @@ def measure_ceilings(session: DeviceSession, device: DeviceInfo) -> dict[str, fl
     """
     capability = device.limits.get("compute_capability", 0)
     pipes = [pipe for pipe in PIPES if capability >= pipe.least_capability]
-    entries = (*itertools.chain(*_MEMORY_KERNELS.values()), "cached", *(pipe.entry for pipe in pipes))
+    entries = ("empty", *itertools.chain(*_MEMORY_KERNELS.values()), "cached", *(pipe.entry for pipe in pipes))
     compiled = compile_unit(BuildUnit("cuda", SOURCE, "ceilings.cu", (), (), tuple(entries)), device)
     bench = _Bench(session, CudaModule(load_driver(), compiled.cubin, compiled.names), device)
     try:
-        return {**bench.memory(), **bench.cache(), **bench.arithmetic(pipes)}
+        return {**bench.memory(), **bench.cache(), **bench.arithmetic(pipes), **bench.launches()}
     finally:
         bench.close()
 
@@ -234,6 +235,10 @@ class _Bench:
             if best:
                 rates[pipe.figure] = best
         return rates
+
+    def launches(self) -> dict[str, float]:
+        """Of a kernel that does nothing, a block on each multiprocessor: no kernel on all of them is over sooner."""
+        return {"launches_per_s": 1e3 / self._time_ms("empty", self._multiprocessors, 32, 0, has_input=False)}
 
     def _time_ms(self, entry: str, blocks: int, threads: int, *numbers: int, has_input: bool = True) -> float:
         names = ("x", "y") if has_input else ("y",)

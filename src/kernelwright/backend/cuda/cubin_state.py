@@ -78,7 +78,7 @@ def read_cubin(image: bytes) -> CubinState:
     """
     try:
         return _read(image)
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise CubinUnreadable(f"the cubin cannot be read: {error}") from error
 
 

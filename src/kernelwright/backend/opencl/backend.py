@@ -94,7 +94,7 @@ class OpenclBackend(Backend):
             state, assembly = told_state(target, program, unit.options), assembly_in(unit)
         return Artifact(unit, device.id, folder, resources, log, state=state, assembly=assembly)
 
-    def specialise(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> None:
+    def specialise(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo, folder: Path) -> None:
         """On PoCL, launch one block of every block shape in the plans on zeros, so that it is compiled.
 
         Not of what holds assembly: whether that may run at all is for others to say.
@@ -107,12 +107,12 @@ class OpenclBackend(Backend):
         if not missing:
             return
         target = self._target(device)
-        program, _ = build_from_source(target, artifact.unit)
+        built, _ = build_from_source(target, artifact.unit)
         for step in missing.values():
-            _launch_once(target, program, step, specialisation(step.grid, step.block)[1])
-        for folder in pocl_programs(pocl_cache()):
-            if program_folder is None or folder == program_folder:
-                save_pocl(folder, pocl_cache(), artifact.folder)
+            _launch_once(target, built, step, specialisation(step.grid, step.block)[1])
+        for program in pocl_programs(pocl_cache()):
+            if program_folder is None or program == program_folder:
+                save_pocl(program, pocl_cache(), folder)
 
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
         """On PoCL the machine code's id, which depends on the launch; no figures."""

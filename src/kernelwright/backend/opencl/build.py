@@ -9,10 +9,7 @@ unknown block shapes that nothing here uses, for another 0.3 s.)
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit
+from kernelwright.backend.files import add_tree
 from kernelwright.backend.opencl.errors import code_of, driver_error, machine_error
 from kernelwright.identity import content_id
 
@@ -197,33 +195,16 @@ def pocl_programs(cache: Path) -> frozenset[Path]:
 def save_pocl(program_folder: Path, cache: Path, folder: Path) -> None:
     """Add what PoCL has of one program to the artifact in `folder`; safe beside readers."""
     target = folder / POCL_FOLDER / program_folder.relative_to(cache)
-    _add_tree(program_folder, target)
+    add_tree(program_folder, target)
 
 
 def install_pocl(folder: Path, cache: Path) -> Path | None:
     """Put an artifact's files into this process's PoCL cache; the program's folder there, if it has one."""
     for program_folder in pocl_programs(folder / POCL_FOLDER):
         target = cache / program_folder.relative_to(folder / POCL_FOLDER)
-        _add_tree(program_folder, target)
+        add_tree(program_folder, target)
         return target
     return None
-
-
-def _add_tree(source: Path, target: Path) -> None:
-    for root, _, names in os.walk(source):
-        here = target / Path(root).relative_to(source)
-        here.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            if not (here / name).exists():
-                _copy_whole(Path(root) / name, here / name)
-
-
-def _copy_whole(source: Path, target: Path) -> None:
-    """Copy so that `target` is either absent or complete."""
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".new-")
-    os.close(descriptor)
-    shutil.copyfile(source, temporary)
-    Path(temporary).rename(target)
 
 
 def specialisation(grid: tuple[int, int, int], block: tuple[int, int, int]) -> tuple[str, tuple[int, int, int]]:

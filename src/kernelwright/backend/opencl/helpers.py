@@ -28,8 +28,9 @@ from kernelwright.identity import content_id
 
 HELPER_BLOCK = 256
 
-_BASIC_ENTRIES = ("kernelwright_flush", "kernelwright_copy", "kernelwright_forget")
+_BASIC_ENTRIES = ("kernelwright_flush", "kernelwright_copy", "kernelwright_forget", "kernelwright_empty")
 _BASIC_SOURCE = """
+__kernel void kernelwright_empty(void) {}
 __kernel void kernelwright_flush(__global uint4 *data) {
   size_t i = get_global_id(0);
   data[i] = data[i] + (uint4)(1);
@@ -69,8 +70,8 @@ class Helpers:
         self._flag: Any = None
         self._is_flag_used = False
 
-    def run(self, entry: str, threads: int, *arguments: Any, block: int = HELPER_BLOCK) -> None:
-        """Enqueue a kernel.
+    def run(self, entry: str, threads: int, *arguments: Any, block: int = HELPER_BLOCK) -> Any:
+        """Enqueue a kernel; gives its event.
 
         Raises:
             pyopencl.Error: the driver refuses it.
@@ -81,10 +82,11 @@ class Helpers:
         if kernel is None:
             kernel = program.kernels[entry] = make_kernel(self._target.cl, program.program, entry)
         kernel.set_args(*arguments)
-        self._target.cl.enqueue_nd_range_kernel(self._queue, kernel, (threads,), (block,))
+        event = self._target.cl.enqueue_nd_range_kernel(self._queue, kernel, (threads,), (block,))
         if is_new and is_pocl(self._device):
             self._queue.finish()
             self._keep(program)
+        return event
 
     def flag(self) -> Any:
         """Memory of one word that a comparison sets where something is not as expected."""

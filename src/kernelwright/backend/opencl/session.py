@@ -60,6 +60,8 @@ that before every sample would take longer than the samples."""
 BOUND_KERNELS_KEPT = 512
 PARALLEL_COPY_MIN_BYTES = 1 << 20
 
+EMPTY_LAUNCHES = 20
+"""The shortest of so many counts."""
 SPANS_PER_UNIT = 4
 """Threads for each core of a CPU in kernels that work on spans: more than one, since cores are not equally free."""
 LEAST_SPAN_BYTES = 1 << 14
@@ -309,6 +311,20 @@ class OpenclSession(DeviceSession):
             return float(events[-1].profile.end - events[0].profile.start) * 1e-6
         except cl.Error as error:
             raise launch_error(error, _launch_words(current)) from error
+
+    def measure_ceilings(self) -> dict[str, float]:
+        """Launches of a kernel that does nothing, a group on each core or multiprocessor."""
+        units = self._device.limits.get("multiprocessors", 1)
+        try:
+            times_s = []
+            for _ in range(EMPTY_LAUNCHES + 1):  # the first one builds it
+                event = self._helpers.run("kernelwright_empty", units, block=1)
+                event.wait()
+                times_s.append(1e-9 * (event.profile.end - event.profile.start))
+        except self._cl.Error as error:
+            raise machine_error(error, "timing an empty launch") from error
+        shortest_s = min(times_s[1:])
+        return {"launches_per_s": 1 / shortest_s} if shortest_s > 0 else {}
 
     def synchronize(self) -> None:
         """Wait for the queue; there is only this one."""

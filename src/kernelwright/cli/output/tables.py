@@ -220,7 +220,7 @@ _GAP, _EDGES = 3, 2
 
 def _floor_share(floor: Floor | None, time_ms: float) -> str:
     """How much of what the device allows a time is."""
-    return "unknown" if floor is None or not time_ms > 0 else f"{floor.floor_ms / time_ms:.0%} ({floor.limited_by})"
+    return "unknown" if floor is None or not time_ms > 0 else f"{floor.floor_ms / time_ms:.0%} ({floor.longest})"
 
 
 def interval_text(interval: ConfidenceInterval | None) -> str:

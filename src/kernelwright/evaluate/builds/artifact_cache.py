@@ -1,4 +1,4 @@
-"""Built units on disk, shared by every run and process of this machine.
+"""Built units on disk, shared by every run of this machine. No process that kernels run in writes here.
 
 ```
 FOLDER/entries/ab/abcdef.../entry.json      what the build said; written last, inside a folder that is renamed in whole
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.backend.base import Artifact, BuildUnit, DeviceInfo, StateVariable
+from kernelwright.backend.files import add_tree
 from kernelwright.errors import InfrastructureError, StoreError
 from kernelwright.identity import content_id
 from kernelwright.json_text import read_json_text
@@ -44,8 +45,6 @@ EVICTION_INTERVAL_S = 3600.0
 
 _FORMAT = 3
 """1: without what a program keeps between launches; 2: without whether it holds assembly."""
-_LEAST_FREE_BYTES = 1 << 16
-"""With less, a failed build may be the disk's fault: the smallest artifacts are about as large."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _ON_FULL_DISK = "is on a full disk"
 _REMOVED = "was removed during a build"
@@ -101,10 +100,11 @@ class ArtifactCache:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def commit(self, key: str, staged: Path, artifact: Artifact) -> Artifact:
-        """Make a staged build an entry; the artifact where it now lies.
+    def keep(self, key: str, artifact: Artifact) -> Artifact:
+        """Make a copy of a built artifact an entry; the artifact where it now lies.
 
-        Of two processes that build the same unit the first wins; the other gets the first's files.
+        Of two processes that build the same unit the first wins; the other gets the first's files. The files are new
+        ones: who built them may hold the old ones open.
 
         Raises:
             InfrastructureError: the disk is full.
@@ -116,7 +116,10 @@ class ArtifactCache:
             "assembly": artifact.assembly,
             "state": None if artifact.state is None else [[each.name, each.byte_count] for each in artifact.state],
         }
-        self._commit(key, staged, record, artifact.unit, artifact.device_id)
+        with self.stage() as staged:
+            with _told_when_full(self.folder):
+                add_tree(artifact.folder, staged)
+            self._commit(key, staged, record, artifact.unit, artifact.device_id)
         return replace(artifact, folder=self._entry_folder(key))
 
     def commit_failure(self, key: str, unit: BuildUnit, device: DeviceInfo, failure: Failed) -> None:
@@ -129,6 +132,13 @@ class ArtifactCache:
         record = {"failure": fields}
         with self.stage() as staged:
             self._commit(key, staged, record, unit, device.id)
+
+    def add(self, key: str, folder: Path) -> None:
+        """Give an entry the files of a folder that it has not; nothing where it is gone. Lost ones only cost time."""
+        entry = self._entry_folder(key)
+        if (entry / "entry.json").exists():
+            with contextlib.suppress(OSError):
+                add_tree(folder, entry)
 
     def mark(self, key: str, name: str) -> None:
         """Note that something was done to an entry, e.g. a specialisation. Lost notes only cost time."""
@@ -150,41 +160,7 @@ class ArtifactCache:
             self._clear_staging()
             return self._evict_entries()
 
-    @contextlib.contextmanager
-    def told_when_full(self) -> Iterator[None]:
-        """For what writes into a staged folder or an entry: a full disk is no fault of what is built.
-
-        Raises:
-            InfrastructureError: the disk is full, of the cache or of scratch files.
-        """
-        try:
-            yield
-        except OSError as error:
-            if error.errno in _FULL:
-                raise self._full(error) from error
-            raise
-
-    def refuse_unwritten(self, staged: Path) -> None:
-        """To be asked after a failed build: a compiler that could write nothing says so in words of its own.
-
-        Raises:
-            InfrastructureError: there is next to no room left in the cache, or the staged folder was removed.
-        """
-        if not staged.is_dir():
-            raise _unwritten_error(self.folder, _REMOVED)
-        if _free_bytes(self.folder) < _LEAST_FREE_BYTES:
-            raise _unwritten_error(self.folder)
-
     # ---- inside ----
-
-    def _full(self, error: OSError) -> InfrastructureError:
-        named = [str(name) for name in (error.filename, error.filename2) if name is not None]
-        if _free_bytes(self.folder) < _LEAST_FREE_BYTES or any(str(self.folder) in name for name in named):
-            return _unwritten_error(self.folder)
-        return InfrastructureError(
-            f"a build had no room for its files{': ' if named else ''}{', '.join(named)}",
-            hint="free some space, or set KERNELWRIGHT_SCRATCH_DIR to another disk",
-        )
 
     def _entry_folder(self, key: str) -> Path:
         return self.folder / "entries" / key[:2] / key
@@ -279,13 +255,6 @@ def _unwritten_error(folder: Path, what: str = _ON_FULL_DISK) -> InfrastructureE
     if what == _REMOVED:
         hint = "leave it alone while something is built; it is made again as it is needed"
     return InfrastructureError(f"the artifact cache {str(folder)!r} {what}", hint=hint)
-
-
-def _free_bytes(folder: Path) -> int:
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return 1 << 62  # unknown: nothing is claimed
 
 
 @contextlib.contextmanager

@@ -16,12 +16,12 @@ import contextlib
 import functools
 import os
 import queue
-import signal
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelwright.backend.base import (
@@ -39,7 +39,9 @@ from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.process_limits import soft_limits
 from kernelwright.evaluate.process.answering import HandsOver
+from kernelwright.evaluate.process.scratch import refuse_unwritten, told_when_full
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.evaluate.process.write_fence import fence_writes
 from kernelwright.identity import content_id
 from kernelwright.problem.outcome import Failed, Stage
 
@@ -71,84 +73,76 @@ class _BuilderArgument:
 
     backend_name: str
     device: DeviceInfo
-    toolchain_id: str
-    cache_folder: Path
-    cache_limit_bytes: int
-    specialise_timeout_s: float
+    writable: Path
+    """Where kernels that are launched to be specialised may write; the artifact cache is elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Compile a unit, or specialise what came of it for its launches, into a folder that is emptied first."""
+
+    unit: BuildUnit
+    plans: tuple[LaunchPlan, ...]
+    folder: Path
+    artifact: Artifact | None = None
 
 
 def make_builder(argument: object) -> Callable[[object], object]:
     """The handler of a build process; called in the child."""
     assert isinstance(argument, _BuilderArgument)
-    if not argument.device.shares_host_cores and hasattr(os, "nice"):
+    if argument.device.shares_host_cores:  # it runs kernels itself
+        fence_writes([argument.writable])
+    elif hasattr(os, "nice"):
         os.nice(NICENESS)
-    cache = ArtifactCache(argument.cache_folder, size_limit_bytes=argument.cache_limit_bytes)
-    return _Builder(argument, cache).handle
+    return _Builder(get_backend(argument.backend_name), argument.device).handle
 
 
 class _Builder:
     """Does the work, in a build process."""
 
-    def __init__(self, argument: _BuilderArgument, cache: ArtifactCache) -> None:
-        self._backend = get_backend(argument.backend_name)
-        self._device = argument.device
-        self._toolchain_id = argument.toolchain_id
-        self._specialise_timeout_s = argument.specialise_timeout_s
-        self._cache = cache
+    def __init__(self, backend: Backend, device: DeviceInfo) -> None:
+        self._backend = backend
+        self._device = device
         self._limits = soft_limits()
 
-    def handle(self, task: object) -> BuildResult:
-        """Build a unit for its plans, judge by resources, specialise; `build_s` is this process's share.
-
-        The result, or the compiler's refusal, is kept in the cache.
+    def handle(self, job: object) -> BuildResult:
+        """Build or specialise; `build_s` is this process's share.
 
         Raises:
             InfrastructureError: a kernel that was launched here before has lowered what this process may use, so
                 that nothing could be said of a failure.
+            ScratchFull: there is no room for its files.
         """
-        assert isinstance(task, tuple)
-        unit, plans = task
+        assert isinstance(job, _Job)
         if any(now < self._limits[name] for name, now in soft_limits().items()):
             raise InfrastructureError("an earlier kernel has lowered the limits of this build process")
         start_s = time.perf_counter()
-        key = self._cache.key(unit, self._device, toolchain_id=self._toolchain_id)
-        built = self._cache.get(key, unit, self._device)  # another run may have built it by now
-        is_cached = built is not None
-        built = _usable(built or self._compile(unit, key), plans, self._backend, self._device)
-        warning = ""
-        if isinstance(built, Artifact) and needs_specialisation(self._backend, self._cache, plans, key):
-            is_cached = False
-            warning = self._specialise(plans, key, built)
-        return BuildResult(built, time.perf_counter() - start_s, is_cached, warning)
+        built, warning = self._compile(job) if job.artifact is None else self._specialise(job, job.artifact)
+        return BuildResult(built, time.perf_counter() - start_s, is_cached=False, warning=warning)
 
-    def _compile(self, unit: BuildUnit, key: str) -> Artifact | Failed:
-        with self._cache.stage() as folder:
-            try:
-                with self._cache.told_when_full():
-                    artifact = self._backend.compile(unit, self._device, folder)
-            except BuildFailed as error:
-                self._cache.refuse_unwritten(folder)
-                stage: Stage = "resources" if error.limit else "build"
-                failure = Failed(stage, error.limit or "compile-error", error.message, error.log)
-                self._cache.commit_failure(key, unit, self._device, failure)
-                return failure
-            return self._cache.commit(key, folder, artifact)
-
-    def _specialise(self, plans: Sequence[LaunchPlan], key: str, artifact: Artifact) -> str:
-        """A word of warning when it fails; when it hangs, the alarm ends this process. The artifact is safe.
-
-        The mark comes first, so that what hung or crashed once is not tried again.
-        """
-        self._cache.mark(key, content_id(plans))
-        signal.setitimer(signal.ITIMER_REAL, self._specialise_timeout_s)
+    def _compile(self, job: _Job) -> tuple[Artifact | Failed, str]:
         try:
-            with self._cache.told_when_full():
-                self._backend.specialise(artifact, plans, self._device)
+            with told_when_full():
+                _make_empty(job.folder)
+                return self._backend.compile(job.unit, self._device, job.folder), ""
+        except BuildFailed as error:
+            refuse_unwritten(job.folder)
+            stage: Stage = "resources" if error.limit else "build"
+            return Failed(stage, error.limit or "compile-error", error.message, error.log), ""
+
+    def _specialise(self, job: _Job, artifact: Artifact) -> tuple[Artifact, str]:
+        try:
+            with told_when_full():
+                _make_empty(job.folder)
+                self._backend.specialise(artifact, job.plans, self._device, job.folder)
         except Exception as error:  # it launches the kernel, which may do anything to this process
-            return f"compiling for the launch shape failed: {error}"
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-        return ""
+            return artifact, f"compiling for the launch shape failed: {error}"
+        return artifact, ""
+
+
+def _make_empty(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
 
 
 def needs_specialisation(backend: Backend, cache: ArtifactCache, plans: Sequence[LaunchPlan], key: str) -> bool:
@@ -238,7 +232,7 @@ class _Task:
     unit: BuildUnit
     plans: tuple[LaunchPlan, ...]
     key: str
-    """The artifact's key in the cache."""
+    """Of the artifact, in the cache."""
     id: str
     """Unit and plans: what two must share to be one build."""
     waiting: list[Future[BuildResult]] = field(default_factory=list)
@@ -268,15 +262,17 @@ class BuildPool:
         self._in_flight: dict[str, _Task] = {}
         self._lock = threading.Lock()
         self._is_closed = False
-        argument = _BuilderArgument(
-            backend_name, device, self._toolchain_id, cache.folder, cache.size_limit_bytes, specialise_timeout_s
-        )
         self._workers = tuple(
             WorkerProcess(
-                WorkerSettings(f"build-{index}", f"{__name__}:make_builder", argument, environment=_BUILD_ENVIRONMENT),
+                WorkerSettings(
+                    name,
+                    f"{__name__}:make_builder",
+                    _BuilderArgument(backend_name, device, scratch / name),
+                    environment=_BUILD_ENVIRONMENT,
+                ),
                 scratch=scratch,
             )
-            for index in range(process_count)
+            for name in (f"build-{index}" for index in range(process_count))
         )
         self._threads = tuple(
             threading.Thread(target=self._serve, args=(worker,), name=worker.settings.name, daemon=True)
@@ -346,28 +342,59 @@ class BuildPool:
                 self._finish(task, result=self._build(worker, task))
 
     def _build(self, worker: WorkerProcess, task: _Task) -> BuildResult:
+        found = self._cached(task)  # another run may have built it by now
+        result = self._compiled(worker, task) if found is None else BuildResult(found, 0.0, is_cached=True)
+        built = result.built
+        if isinstance(built, Failed) or not needs_specialisation(self._backend, self._cache, task.plans, task.key):
+            return result
         start_s = time.perf_counter()
-        timeout_s = self._timeout_s + self._specialise_timeout_s
+        warning = self._specialised(worker, task, built)
+        return BuildResult(built, result.build_s + time.perf_counter() - start_s, is_cached=False, warning=warning)
+
+    def _compiled(self, worker: WorkerProcess, task: _Task) -> BuildResult:
+        start_s = time.perf_counter()
         failure = Failed("build", "compiler-crash", "the compiler was not started")
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                result = worker.call((task.unit, task.plans), timeout_s=timeout_s)
-                if not isinstance(result, BuildResult):
-                    raise InfrastructureError(f"a build process answered with {type(result).__name__}")
-                return result
+                result = _answer(worker, _Job(task.unit, task.plans, worker.folder / "built"), self._timeout_s)
+                return replace(result, built=self._keep(task, result.built, worker.folder / "built"))
             except (JobTimeout, WorkerDied) as error:
                 if self._is_closed:
                     raise
-                built = self._cached(task)
-                if built is not None:  # it fell over after the build, while it specialised
-                    warning = f"compiling for the launch shape ended its process: {error.message}"
-                    return BuildResult(built, time.perf_counter() - start_s, is_cached=False, warning=warning)
-                failure = _compiler_failure(error, timeout_s)
+                failure = _compiler_failure(error, self._timeout_s)
             except Exception:  # a kernel that was launched to be specialised may have taken the process's files away
                 if attempt == ATTEMPTS or self._is_closed:
                     raise
                 worker.kill()
         return BuildResult(failure, time.perf_counter() - start_s, is_cached=False)
+
+    def _keep(self, task: _Task, built: Artifact | Failed, folder: Path) -> Artifact | Failed:
+        """Put what came of a build into the cache, where no build process writes."""
+        unit = task.unit
+        if isinstance(built, Failed):
+            self._cache.commit_failure(task.key, unit, self._device, built)
+            return built
+        built = replace(built, unit=unit, device_id=self._device.id, folder=folder)
+        return _usable(self._cache.keep(task.key, built), task.plans, self._backend, self._device)
+
+    def _specialised(self, worker: WorkerProcess, task: _Task, built: Artifact) -> str:
+        """A word of warning when it fails, which is no verdict: the artifact is there.
+
+        The mark comes first, so that what hung or crashed once is not tried again.
+        """
+        self._cache.mark(task.key, content_id(task.plans))
+        folder = worker.folder / "specialised"
+        try:
+            result = _answer(worker, _Job(task.unit, task.plans, folder, built), self._specialise_timeout_s)
+        except (JobTimeout, WorkerDied) as error:
+            if self._is_closed:
+                raise
+            return f"compiling for the launch shape ended its process: {error.message}"
+        except Exception as error:  # the kernel may have taken the process's files away
+            worker.kill()
+            return f"compiling for the launch shape failed: {error}"
+        self._cache.add(task.key, folder)
+        return result.warning
 
     # ---- shared ----
 
@@ -389,6 +416,13 @@ class BuildPool:
             else:
                 assert result is not None
                 future.set_result(result)
+
+
+def _answer(worker: WorkerProcess, job: _Job, timeout_s: float) -> BuildResult:
+    result = worker.call(job, timeout_s=timeout_s)
+    if not isinstance(result, BuildResult):
+        raise InfrastructureError(f"a build process answered with {type(result).__name__}")
+    return result
 
 
 def _compiler_failure(error: JobTimeout | WorkerDied, timeout_s: float) -> Failed:

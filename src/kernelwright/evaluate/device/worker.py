@@ -285,7 +285,9 @@ class DeviceWorker:
 
     def _ceiling(self, job: CeilingJob) -> dict[str, float]:
         rates = self._session.measure_ceilings()
-        return dict(rates) or {"copy_bytes_per_s": self._copy_rate(job)}
+        if "copy_bytes_per_s" not in rates:
+            rates = {"copy_bytes_per_s": self._copy_rate(job), **rates}
+        return dict(rates)
 
     def _copy_rate(self, job: CeilingJob) -> float:
         """Median of the repetitions, by wall clock around a synchronised copy."""

@@ -180,13 +180,11 @@ class Confirmation:
         self._launch = launch
         self._gains = gains
 
-    def refuse(self, wrong: dict[int, str], doubted: Collection[tuple[int, str]]) -> None:
-        """Add to `wrong` what is not confirmed. So is what was doubted: a busy host makes launches look odd, too."""
+    def refuse(self, wrong: dict[int, str]) -> None:
+        """Add to `wrong` what is not confirmed."""
         confirmed: set[tuple[int, str]] = set()
         while True:
-            open_doubts = [(place, name) for place, name in doubted if place not in wrong]
-            wanted = [*open_doubts, *self._gains.announced(wrong)]
-            waiting = [pair for pair in wanted if pair not in confirmed]
+            waiting = [pair for pair in self._gains.announced(wrong) if pair not in confirmed]
             if not waiting:
                 return
             place, workload = waiting[0]

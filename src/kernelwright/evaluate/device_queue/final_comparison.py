@@ -22,9 +22,8 @@ from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compared_folder, current_file
 from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
-from kernelwright.evaluate.device.timing import BUSY_WALL_QUANTILE, WALL_QUANTILE, hidden_work, with_hidden_work
+from kernelwright.evaluate.device.timing import hidden_work, with_hidden_work
 from kernelwright.evaluate.device_queue.confirm import (
-    CONFIRMED_FROM,
     Confirmation,
     FreshProcess,
     FreshTimes,
@@ -66,31 +65,20 @@ def compare(
     weights = {each.name: each.weight for each in process.problem.workloads}
     judged_on = [secrets.randbelow(len(weights)) for _ in candidates]
     has_confirmation = process.device.shares_host_cores  # and a kernel can reach the timer's records there
-    doubts: dict[tuple[int, str], str] = {}
     for index, workload in enumerate(weights):
         built = [candidate[index] for candidate in candidates]
         done, standing = _compare_one(process, built, workload, rounds=rounds, wrong=wrong)
         for row, place in enumerate(standing):
-            hidden = hidden_work(
-                done.samples_ms[row],
-                done.wall_ms[row],
-                done.samples_ms[0],
-                done.wall_ms[0],
-                wall_quantile=WALL_QUANTILE if process.can_judge_aside else BUSY_WALL_QUANTILE,
-            )
-            if hidden and place:
-                doubts[place, workload] = f"suspicious in the comparison: {hidden}"
             folder = compared_folder(process.out_folder, row)
             if judged_on[place] == index or not process.desk.judges_slowly(workload):
                 _judge_compared(process, workload, folder, done.picked[row], place, wrong)
             shutil.rmtree(folder, ignore_errors=True)
         if has_confirmation:
             done = _with_hidden(done)
+        else:
+            _refuse_hidden(done, standing, wrong)
         results[workload] = _in_places(done, standing, len(candidates))
     gains = Gains.of({name: each.samples_ms for name, each in results.items()}, weights)
-    for (place, name), doubt in doubts.items():
-        if not (has_confirmation and gains.speedups[name][place] >= CONFIRMED_FROM):
-            wrong.setdefault(place, doubt)
     if has_confirmation:
         places = {name: index for index, name in enumerate(weights)}
 
@@ -99,8 +87,16 @@ def compare(
             return _first_launch(process, baseline, candidate, is_twice=is_twice)
 
         process.say("a gain is confirmed in fresh processes")
-        Confirmation(launch, gains).refuse(wrong, doubts)
+        Confirmation(launch, gains).refuse(wrong)
     return results, wrong
+
+
+def _refuse_hidden(done: CompareDone, standing: Sequence[int], wrong: dict[int, str]) -> None:
+    baseline = done.samples_ms[0], done.wall_ms[0]
+    for place, own, wall in zip(standing, done.samples_ms, done.wall_ms, strict=True):
+        hidden = hidden_work(own, wall, *baseline) if place else None
+        if hidden:
+            wrong.setdefault(place, f"suspicious in the comparison: {hidden}")
 
 
 def _first_launch(process: DeviceProcess, baseline: Job, candidate: Job, *, is_twice: bool) -> FreshProcess | Failed:

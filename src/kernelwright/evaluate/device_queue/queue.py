@@ -115,13 +115,23 @@ class DeviceLane:
         self.process.notes += [same] if same else []
         start_s = time.perf_counter()
         errors = calibrate_on(self.process, first)
-        if self._waits_for_claim and self.process.can_judge_aside:  # the referee makes the data of the others meanwhile
-            self.deferred_s = len(later) * (time.perf_counter() - start_s) / max(1, len(first))
+        if self._waits_for_claim:
+            self.deferred_s = self._later_s(len(first), len(later), time.perf_counter() - start_s)
         for built in baseline:  # now, since the referee is about to be busy with what is left for later
             self.process.desk.limits(built.workload)
         self.fast_checks.write_bounds_ahead(baseline, is_thorough=False)
         self._later = later
         return errors
+
+    def _later_s(self, first: int, later: int, seconds: float) -> float:
+        """What is left for later takes, once so many launches took `seconds`.
+
+        Where the referee works beside the device, it makes the data meanwhile. Elsewhere the plan has made one of the
+        datasets before; what that one took holds what is done once (a start, a build), so it bounds the others only.
+        """
+        if self.process.can_judge_aside:
+            return later * seconds / max(1, first)
+        return min(self.deferred_s, later * seconds / (first - 1)) if first > 1 else self.deferred_s
 
     @property
     def confirm_s(self) -> float:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from kernelwright import knobs
@@ -56,6 +58,38 @@ def full(path: Path, byte_count: int, error: OSError) -> ScratchFull:
     free_mb = free_in(path.parent) / 1e6
     why = error.strerror or str(error)
     return _full(f"{path.name} needs {byte_count / 1e6:,.1f} MB, {free_mb:,.1f} MB are free ({why})")
+
+
+_LEAST_FOR_A_BUILD = 1 << 16
+"""With less, a failed build may be the disk's fault: the smallest artifacts are about as large."""
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextlib.contextmanager
+def told_when_full() -> Iterator[None]:
+    """For what writes the files of a build: a full disk is no fault of what is built.
+
+    Raises:
+        ScratchFull: the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise _full(f"a build had no room for its files ({error})") from error
+
+
+def refuse_unwritten(folder: Path) -> None:
+    """To be asked after a failed build: a compiler that could write nothing says so in words of its own.
+
+    Raises:
+        ScratchFull: there is next to no room left for what it writes into `folder`.
+    """
+    free_bytes = free_in(folder)
+    if free_bytes < _LEAST_FOR_A_BUILD:
+        raise exhausted("a build failed", free_bytes)
 
 
 def exhausted(died: str, free_bytes: int) -> ScratchFull:

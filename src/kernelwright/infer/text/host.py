@@ -9,14 +9,20 @@ from dataclasses import dataclass
 from kernelwright.source.lexer import definitions_of, masked, matching
 
 _TOKEN = re.compile(
-    r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)(?:\.0*)?[uUlLzZfF]*|([A-Za-z_]\w*(?:(?:\.|::)\w+)*)|(<<|>>|[-+*/%()]|,))"
+    r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)(?:\.0*)?[uUlLzZfF]*|([A-Za-z_]\w*(?:(?:\.|::)\w+)*)|(<<|>>|[<>=!]=|[-+*/%()<>?:]|,))"
 )
 _CASTS = re.compile(
     r"\(\s*(?:(?:unsigned|signed|const|long|int|short|size_t|uint|uint32_t|int32_t|int64_t|uint64_t|float|double)\s*)+\)"
 )
 _CEIL = re.compile(r"(?i)(?:.*(?:ceil|div_?up|cdiv|idivup).*)")
 _ROUND = re.compile(r"(?i)(?:.*(?:round_?up|align_?up|roundup|next_?multiple).*)")
+_HIP_LAUNCH = re.compile(r"\bhipLaunchKernelGGL\s*(?=\()")
+_COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
+_COMPARED = -1
+"""How tightly a comparison binds: it is the condition of a choice, and no operand."""
 _NESTING = 12
+_MOST_BRACKETS = 40
+"""Of one expression: what holds more is no extent that a person wrote, and would exhaust the stack."""
 
 
 class Untranslatable(Exception):
@@ -47,7 +53,7 @@ def find_launch(source: str, kernel: str, parameters: Sequence[str], said: froze
 
     `said`: names that a person gives a value to, which stay names although the host's code sets them.
     """
-    code = without_texts(masked(source), source)
+    code = with_chevrons(without_texts(masked(source), source))
     found = [*_chevrons(code, kernel, parameters, said), *_enqueues(code, kernel, said | set(parameters))]
     distinct = {(each.grid, each.block, each.shared_bytes): each for each in reversed(found)}
     return next(iter(distinct.values())) if len(distinct) == 1 else None
@@ -75,6 +81,26 @@ def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset
             grid, block, "" if shared == "0" else shared, tuple(actuals), literals, names, reader.numbers(),
             code.count("\n", 0, match.start()) + 1,
         )  # fmt: skip
+
+
+def with_chevrons(code: str) -> str:
+    """HIP's macro for a launch as the launch that it makes, `k<<<grid, block, bytes, stream>>>(...)`, in as many lines.
+
+    `code`: without comments and texts, as `masked` gives it.
+    """
+    pieces, at = [], 0
+    for match in _HIP_LAUNCH.finditer(code):
+        closing = matching(code, match.end())
+        passed = [] if closing is None else split_commas(code[match.end() + 1 : closing - 1])
+        if closing is None or match.start() < at or len(passed) < 5:
+            continue
+        kernel = re.sub(r"^HIP_KERNEL_NAME\s*(?=\()", "", passed[0])
+        kernel = kernel[1:-1].strip() if _is_wrapped(kernel) else kernel
+        launch = f"{kernel}<<<{', '.join(passed[1:5])}>>>({', '.join(passed[5:])})"
+        lines = code.count("\n", match.start(), closing) - launch.count("\n")
+        pieces += [code[at : match.start()], launch, "\n" * lines]
+        at = closing
+    return "".join((*pieces, code[at:]))
 
 
 def without_texts(code: str, source: str) -> str:
@@ -325,11 +351,13 @@ def _tokens(text: str) -> list[str]:
         at = match.end()
         while at < len(text) and text[at].isspace():
             at += 1
+    if found.count("(") + found.count("?") > _MOST_BRACKETS:
+        raise Untranslatable(text)
     return found
 
 
 class _Translation:
-    """A recursive descent over `+ - * / % << >>`, brackets, names and calls."""
+    """A recursive descent over `+ - * / % << >>`, choices by a comparison, brackets, names and calls."""
 
     def __init__(self, reader: HostReader, tokens: list[str]) -> None:
         self._reader = reader
@@ -337,7 +365,7 @@ class _Translation:
         self._at = 0
 
     def whole(self) -> str:
-        text, _ = self._sum()
+        text = self._value()
         if self._at != len(self._tokens):
             raise Untranslatable(" ".join(self._tokens))
         return text
@@ -349,6 +377,29 @@ class _Translation:
         token = self._peek()
         self._at += 1
         return token
+
+    def _value(self) -> str:
+        text, binding = self._choice()
+        if binding == _COMPARED:
+            raise Untranslatable(text)
+        return text
+
+    def _choice(self) -> tuple[str, int]:
+        """`d < 1024 ? d : 1024` is `min(d, 1024)`; other choices by one comparison stay choices."""
+        text, binding = self._sum()
+        if self._peek() in _COMPARISONS:
+            text, binding = f"{text} {self._take()} {self._sum()[0]}", _COMPARED
+        if self._peek() != "?":
+            return text, binding
+        self._take()
+        chosen = self._value()
+        if binding != _COMPARED or self._take() != ":":
+            raise Untranslatable(text)
+        other = self._value()
+        left, sign, right = re.split(r" ([<>=!]=|[<>]) ", text, maxsplit=1)
+        if sign[0] in "<>" and {left, right} == {chosen, other}:
+            return f"{'min' if (sign[0] == '<') == (chosen == left) else 'max'}({left}, {right})", 2
+        return f"({chosen} if {text} else {other})", 2
 
     def _sum(self) -> tuple[str, int]:
         """A text with how tightly it binds: 2 for one thing, 1 for a product, 0 for a sum."""
@@ -391,10 +442,10 @@ class _Translation:
     def _one(self) -> tuple[str, int]:
         word = self._take()
         if word == "(":
-            text, binding = self._sum()
-            if self._take() != ")":
+            text, binding = self._choice()
+            if self._take() != ")" or (binding == _COMPARED and self._peek() != "?"):
                 raise Untranslatable(text)
-            return (text, 2) if binding == 2 else (f"({text})", 2)
+            return (text, binding) if binding in (2, _COMPARED) else (f"({text})", 2)
         if word.isdigit():
             return word, 2
         if not word or not (word[0].isalpha() or word[0] == "_"):
@@ -406,10 +457,10 @@ class _Translation:
 
     def _call(self, function: str) -> str:
         self._take()
-        arguments = [self._sum()[0]]
+        arguments = [self._value()]
         while self._peek() == ",":
             self._take()
-            arguments.append(self._sum()[0])
+            arguments.append(self._value())
         if self._take() != ")":
             raise Untranslatable(function)
         bare = function.rpartition("::")[2]

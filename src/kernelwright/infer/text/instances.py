@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from kernelwright.infer.text.host import split_commas
+from kernelwright.infer.text.host import split_commas, with_chevrons
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import definitions_of, masked, matching
 from kernelwright.source.normal.draft import renamed
@@ -93,7 +93,7 @@ def _template_of(code: str, kernel: str) -> tuple[int, list[tuple[str, str]], in
 
 def _launched(code: str, kernel: str) -> Iterator[tuple[str, ...]]:
     """The arguments of the kernel's launches and explicit instances, where all of them agree."""
-    found = set()
+    code, found = with_chevrons(code), set()
     for match in re.finditer(rf"\b{re.escape(kernel)}\s*(?=<(?!<))", code):
         closing = _angle_end(code, match.end())
         if closing is not None and re.match(r"\s*(?:<<<|\()", code[closing:]):

@@ -62,7 +62,7 @@ def _normal_form(source: str, language: Language, entry: str, defines: tuple[tup
     for _ in range(MAX_STEPS):
         if len(source) > MAX_BYTES:
             return original
-        tree = read(source, language, defines)
+        tree = read(source, language, defines, (entry,))
         if len(tree.expanded.text) > MAX_EXPANSION * len(original) + 20_000:
             return original
         kernel = next((each for each in tree.kernels if each.name == entry), None)

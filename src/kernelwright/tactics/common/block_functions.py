@@ -137,7 +137,9 @@ def reached_from(tree: nodes.SyntaxTree, names: set[str]) -> set[str]:
     return _names_reached({each.name: each for each in tree.functions}, names)
 
 
-def refuse_asking_helpers(subject: Subject, known: Collection[str], *, allowed: tuple[str, ...] = ()) -> None:
+def refuse_asking_helpers(
+    subject: Subject, known: Collection[str] = (), *, allowed: tuple[str, ...] = ()
+) -> None:  # fmt: skip
     """Refuse kernels that call functions which ask for the thread's place, other than those that are `known`.
 
     `allowed` are starts of queries that do not matter: `blockIdx.`.
@@ -145,12 +147,10 @@ def refuse_asking_helpers(subject: Subject, known: Collection[str], *, allowed: 
     Raises:
         Unfit: naming one.
     """
-    helpers = {each.name: each for each in subject.analysis.tree.functions}
-    for name in subject.analysis.facts.helpers:
-        if name in known or name not in helpers:
-            continue
-        if any(not query.startswith(allowed or ("?",)) for query in thread_queries(helpers[name].body)):
-            raise Unfit(f"{name} asks for the thread's place itself")
+    for each in subject.helpers:
+        queries = () if each.name in known else thread_queries(each.body)
+        if any(not query.startswith(allowed or ("?",)) for query in queries):
+            raise Unfit(f"{each.name} asks for the thread's place itself")
 
 
 def _names_reached(functions: Mapping[str, nodes.Function], names: set[str]) -> set[str]:

@@ -7,6 +7,7 @@ launch) joins any combiner.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -17,7 +18,15 @@ from kernelwright.source.builtin_functions import math_function
 from kernelwright.source.loop_headers import LoopHeader
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.loop_reductions import Joined, joined_variable, refuse_cut_fractions
-from kernelwright.tactics.common.loop_replay import PRIVATE_LENGTH, LoopReplay, Number, State, tainted_names
+from kernelwright.tactics.common.loop_replay import (
+    PRIVATE_LENGTH,
+    LoopReplay,
+    Number,
+    State,
+    larger,
+    smaller,
+    tainted_names,
+)
 
 _FLOATS = frozenset(("float", "double"))
 _LARGEST: Mapping[str, str] = {
@@ -159,7 +168,7 @@ def _holds(replay: LoopReplay, combiner: tuple[Joined, ...]) -> bool:
     """Whether parts of the iterations, joined, give what all iterations give, whatever they load."""
     for trial in range(_TRIALS):
         drawn = random.Random(trial)
-        replay.fresh(trial, is_coarse=trial % 2 == 0)
+        replay.fresh(trial, is_coarse=trial % 2 == 0, has_nan=trial % 8 == 6)
         count = drawn.randint(2, 7)
         first = sorted(drawn.sample(range(count), drawn.randint(0, count)))
         second = [each for each in range(count) if each not in first]
@@ -207,7 +216,7 @@ def combined(combiner: Sequence[Joined], sides: Sequence[State]) -> State:
 def _joined(each: Joined, values: list[Number]) -> Number:
     if each.operation in ("sum", "product"):
         return sum(values) if each.operation == "sum" else math.prod(values)
-    return max(values) if each.operation == "max" else min(values)
+    return functools.reduce(larger if each.plain == "max" else smaller, values)
 
 
 def _adjusted(each: Joined, side: State, new: State) -> Number | list[Number]:
@@ -243,9 +252,13 @@ def _same(left: State, right: State) -> bool:
         others = left[name]
         ones, twos = (value, others) if isinstance(value, list) and isinstance(others, list) else ([value], [others])
         for a, b in zip(ones, twos, strict=True):
-            if isinstance(a, list) or isinstance(b, list) or not math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9):
+            if isinstance(a, list) or isinstance(b, list) or not _is_close(a, b):
                 return False
     return True
+
+
+def _is_close(a: Number, b: Number) -> bool:
+    return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9) or (math.isnan(a) and math.isnan(b))
 
 
 # Text
@@ -261,7 +274,7 @@ def starts_from(each: Joined, combiner: Sequence[Joined]) -> str:
         return each.identity
     if any(other.leader is each and other.adjustment != "chosen" for other in combiner):
         least = _LEAST[each.c_type]
-        return f"({each.name} > {least} ? {each.name} : {least})"
+        return f"({each.name} < {least} ? {least} : {each.name})"
     return ""
 
 

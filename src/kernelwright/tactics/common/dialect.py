@@ -10,7 +10,7 @@ from typing import Literal
 from kernelwright.source.language import Language
 
 AXES = ("x", "y", "z")
-Joined = Literal["sum", "product", "max", "min"]
+Joined = Literal["sum", "product", "max", "min", "greater", "less"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,7 @@ class Dialect:
     restrict: str
     space: str
     """Before a pointer to global memory."""
-    unsigned_64: str
     signed_64: str
-    pointer_integer: str
-    """An integer that holds an address."""
 
     @property
     def is_opencl(self) -> bool:
@@ -53,12 +50,6 @@ class Dialect:
         """Blocks of the launch along an axis."""
         return f"(int)get_num_groups({AXES.index(axis)})" if self.is_opencl else f"(int)gridDim.{axis}"
 
-    def bits_of(self, value: str, *, to: Literal["float", "int"]) -> str:
-        """The bits of a 32-bit value as another type."""
-        if self.is_opencl:
-            return f"as_{to}({value})"
-        return f"__int_as_float({value})" if to == "float" else f"__float_as_int({value})"
-
     def unroll(self, count: str | int) -> str:
         """The line before a loop that asks for `count` steps written out; 1 asks for none."""
         return f"#pragma unroll {count}"
@@ -66,11 +57,10 @@ class Dialect:
 
 _DIALECTS: Mapping[Language, Dialect] = MappingProxyType({
     "opencl": Dialect("opencl", "static inline", "barrier(CLK_LOCAL_MEM_FENCE);", "__local", "restrict", "__global ",
-                      "ulong", "long", "size_t"),
-    "cuda": Dialect("cuda", "static __device__ __forceinline__", "__syncthreads();", "__shared__", "__restrict__", "",
-                    "unsigned long long", "long long", "size_t"),
-    "hip": Dialect("hip", "static __device__ __forceinline__", "__syncthreads();", "__shared__", "__restrict__", "",
-                   "unsigned long long", "long long", "size_t"),
+                      "long"),
+    **{each: Dialect(each, "static __device__ __forceinline__", "__syncthreads();", "__shared__", "__restrict__", "",
+                     "long long")
+       for each in ("cuda", "hip")},
 })  # fmt: skip
 
 
@@ -90,7 +80,9 @@ _CUDA_JOIN = MappingProxyType({"sum": "({0}) + ({1})", "product": "({0}) * ({1})
 
 
 def joined(language: Language, operation: Joined, left: str, right: str, *, c_type: str) -> str:
-    """Two values of a scalar type joined by an operation."""
+    """Two values of a scalar type joined by an operation; `greater` and `less` compare, so that NaN is never taken."""
+    if operation in ("greater", "less"):
+        return f"(({right}) {'>' if operation == 'greater' else '<'} ({left}) ? ({right}) : ({left}))"
     if c_type in ("float", "double"):
         table = _OPENCL_JOIN if language == "opencl" else _CUDA_JOIN
         text = table[operation]

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
@@ -17,7 +18,6 @@ from kernelwright.source.lexer import (
     Token,
     definitions_of,
     directives,
-    integer_value,
     masked,
     tokens_of,
     words_of,
@@ -103,19 +103,6 @@ class RewriteBuilder:
             self.insert(macro.span.end, "\n#endif")
         return name
 
-    def lift_literal(self, span: Span, name: str, values: Sequence[Value], why: str) -> str:
-        """Make a parameter of an integer that stands in the source, at the value that it has; its name, made unique.
-
-        Raises:
-            Unfit: there is no plain integer.
-        """
-        value = integer_value(span.text(self.subject.source))
-        if value is None:
-            raise Unfit(f"{span.text(self.subject.source)!r} is no plain integer")
-        name = self.parameter(name, sorted({*values, value}), value, why)
-        self.replace(span, name)
-        return name
-
     def replace(self, span: Span, text: str) -> None:
         """The bytes of a span become `text`."""
         self.edits.append(Edit(span, text))
@@ -166,9 +153,7 @@ class RewriteBuilder:
         taken = new & set(_OWN_WORD.findall(subject.source))
         if not taken:
             return
-        facts, function = subject.analysis.facts, subject.analysis.function
-        helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
-        for each in (function, *helpers):
+        for each in (subject.analysis.function, *subject.helpers):
             taken -= set(_OWN_WORD.findall(each.place.span.text(subject.source)))
         present = used_words(subject.source, subject.language) | new
         names: dict[str, str] = {}
@@ -203,7 +188,7 @@ def _macro(parameter: Parameter | None) -> str:
 
 
 def _check_source(subject: Subject, source: str) -> None:
-    tree = parse(source, subject.language)
+    tree = parse(source, subject.language, defines=subject.defines, entries=subject.launched)
     if len(tree.opaque) > len(subject.analysis.tree.opaque):
         raise Unfit("the rewritten text could not be read again")
     if subject.entry not in [kernel.name for kernel in tree.kernels]:
@@ -233,6 +218,26 @@ def check_defaults(subject: Subject, header: Header) -> None:
                 raise Unfit(f"no default meets {constraint.name!r} ({condition}) on workload {workload.name}")
 
 
+def refuse_opaque(subject: Subject) -> None:
+    """Refuse kernels of which something is not understood.
+
+    Raises:
+        Unfit: with its line.
+    """
+    for each in subject.analysis.facts.opaque:
+        raise Unfit(f"line {each.span.line(subject.source)} is not understood: {each.reason}")
+
+
+def refuse_unread(subject: Subject) -> None:
+    """Refuse what `refuse_hidden_branches` and `refuse_opaque` do.
+
+    Raises:
+        Unfit: saying what.
+    """
+    refuse_hidden_branches(subject)
+    refuse_opaque(subject)
+
+
 def refuse_hidden_branches(subject: Subject) -> None:
     """Refuse sources in which a parameter of the template decides on what is compiled: only one way is analysed.
 
@@ -258,9 +263,8 @@ def refuse_hidden_branches(subject: Subject) -> None:
 
 def _defines_others(subject: Subject, code: str, lines: Sequence[Directive]) -> bool:
     """Whether the conditional that `lines` begin with does nothing but define macros that this kernel does not use."""
-    facts, function = subject.analysis.facts, subject.analysis.function
-    helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
-    used = {word for each in (function, *helpers) for word in words_of(each.place.span.text(subject.source))}
+    functions = (subject.analysis.function, *subject.helpers)
+    used = {word for each in functions for word in words_of(each.place.span.text(subject.source))}
     depth, end = 0, lines[0].start
     for line in lines:
         if code[end : line.start].strip() or line.word not in _DEFINING:
@@ -292,7 +296,7 @@ def top(source: str) -> int:
 
 def declaration_start(source: str, function: nodes.Function) -> int:
     """Where a function's definition starts with everything that belongs to it: `template <...>`, `extern "C"`."""
-    return _start_at(source, [function], most_depth=None)
+    return _start_at(source, (function.place.span.start,), most_depth=None)
 
 
 def outermost_start(source: str, functions: Sequence[nodes.Function]) -> int:
@@ -301,13 +305,14 @@ def outermost_start(source: str, functions: Sequence[nodes.Function]) -> int:
     What stands there is there for all of them: a conditional (`#if` to `#endif`) that does not hold every function does
     not count, neither as a place nor as what holds them. (`extern "C" {` may be there in C++ only.)
     """
-    return _start_at(source, functions, most_depth=0)
+    return _start_at(source, tuple(sorted(each.place.span.start for each in functions)), most_depth=0)
 
 
-def _start_at(source: str, functions: Sequence[nodes.Function], *, most_depth: int | None) -> int:
+@lru_cache(maxsize=32)
+def _start_at(source: str, places: tuple[int, ...], *, most_depth: int | None) -> int:
     tokens = [*tokens_of(source.encode("utf-8", "surrogatepass").decode("latin-1"))]
     branches = _branches(tokens)
-    at, shared = _first_of(tokens, branches, sorted(each.place.span.start for each in functions))
+    at, shared = _first_of(tokens, branches, places)
     start = depth = 0
     is_line_start, in_directive, waiting = True, False, True
     for token, inside in zip(tokens, branches, strict=True):

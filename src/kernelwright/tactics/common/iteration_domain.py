@@ -19,7 +19,8 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
-from kernelwright.tactics.common.editing import declaration_start, refuse_hidden_branches
+from kernelwright.tactics.common.block_functions import refuse_asking_helpers
+from kernelwright.tactics.common.editing import declaration_start, refuse_unread
 from kernelwright.tactics.common.launches import Extent, extents, is_number, number, only_shape
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 
@@ -32,11 +33,8 @@ def require_independent(subject: Subject) -> None:
     Raises:
         Unfit: saying how they may.
     """
-    refuse_hidden_branches(subject)
+    refuse_unread(subject)
     facts = subject.analysis.facts
-    if facts.opaque:
-        line = facts.opaque[0].span.line(subject.source)
-        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
     if facts.barriers or facts.exchanges:
         raise Unfit("its threads wait for each other")
     if any(array.space == "shared" for array in facts.arrays.values()):
@@ -139,11 +137,7 @@ def places_of(subject: Subject, *, fastest: str = "x") -> Places:
     found = extents(only_shape(subject))
     function = subject.analysis.function
     queries = thread_queries(function.body)
-    tree = subject.analysis.tree
-    for name in subject.analysis.facts.helpers:
-        helper = next((each for each in tree.functions if each.name == name), None)
-        if helper is not None and thread_queries(helper.body):
-            raise Unfit(f"{name} asks for the thread's place itself")
+    refuse_asking_helpers(subject)
     if any(query.endswith("(?)") or query == "warpSize" for query in queries):
         raise Unfit("it asks for the thread's place in a way that is not followed")
     used = [axis for axis in AXES if any(query.endswith((f".{axis}", f"({AXES.index(axis)})")) for query in queries)]

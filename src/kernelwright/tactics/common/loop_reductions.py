@@ -12,7 +12,10 @@ from kernelwright.source.builtin_functions import math_function
 from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.common.dialect import Dialect, joined
 
-Operation = Literal["sum", "product", "max", "min"]
+Operation = Literal["sum", "product", "max", "min", "greater", "less"]
+"""Of floats, `max` is fmax, and `greater` is `e > a ? e : a`: the two differ where `a` starts as NaN."""
+_COMPARED: Mapping[str, Operation] = {"max": "greater", "min": "less"}
+_OTHER_WAY = {"max": "fmax, or `e > a ? e : a`,", "min": "fmin, or `e < a ? e : a`,"}
 _INTEGERS = frozenset((
     "char", "signed char", "unsigned char", "uchar", "short", "unsigned short", "ushort", "int", "signed", "unsigned",
     "unsigned int", "uint", "long", "unsigned long", "ulong", "long long", "unsigned long long", "size_t", "bool",
@@ -42,7 +45,12 @@ class Joined:
     @property
     def is_idempotent(self) -> bool:
         """Whether joining a value twice changes nothing."""
-        return self.operation in ("max", "min")
+        return self.operation not in ("sum", "product")
+
+    @property
+    def plain(self) -> str:
+        """The operation, however it treats NaN."""
+        return {"greater": "max", "less": "min"}.get(self.operation, self.operation)
 
     @property
     def identity(self) -> str:
@@ -75,15 +83,16 @@ def joined_variable(body: nodes.Statement, name: str, types: Mapping[str, str]) 
     Raises:
         Unfit: it is carried from one iteration to the next in another way.
     """
+    c_type = types.get(name, "")
     found: list[tuple[Operation, int]] = []
     for node in nodes.walk(body):
         match node:
             case nodes.If(condition=condition, yes=yes, no=None):
-                operation = _of_if(condition, yes, name)
+                operation = _of_if(condition, yes, name, c_type)
                 if operation is not None:
                     found.append((operation, 2))
             case nodes.Assign(target=nodes.Name(name=target)) if target == name:
-                from_assignment = _of_assignment(node, name)
+                from_assignment = _of_assignment(node, name, c_type)
                 if from_assignment is not None:
                     found.append(from_assignment)
             case nodes.Update(operand=nodes.Name(name=target)) if target == name:
@@ -91,7 +100,6 @@ def joined_variable(body: nodes.Statement, name: str, types: Mapping[str, str]) 
     mentions = sum(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(body))
     if len(found) != 1 or found[0][1] != mentions:
         raise Unfit(f"{name} goes from one iteration to the next in a way that is no plain sum, product, max or min")
-    c_type = types.get(name, "")
     if not c_type or c_type == "auto":
         raise Unfit(f"the type of {name} is not known")
     refuse_cut_fractions(body, name, types)
@@ -136,7 +144,7 @@ def _is(node: nodes.Node, name: str) -> bool:
     return isinstance(node, nodes.Name) and node.name == name
 
 
-def _of_assignment(node: nodes.Assign, name: str) -> tuple[Operation, int] | None:
+def _of_assignment(node: nodes.Assign, name: str, c_type: str) -> tuple[Operation, int] | None:
     """The operation, and how often the variable is mentioned when nothing else reads it."""
     if node.operator in ("+=", "-="):
         return "sum", 1
@@ -156,7 +164,7 @@ def _of_assignment(node: nodes.Assign, name: str) -> tuple[Operation, int] | Non
             known = math_function(function)
             return ("sum", 2) if known is not None and known[0] in ("fma", "mad") else None
         case nodes.Conditional(condition=condition, yes=yes, no=no):
-            operation = _of_choice(condition, yes, no, name)
+            operation = _of_choice(condition, yes, no, name, c_type)
             return (operation, 3) if operation is not None else None
     return None
 
@@ -170,9 +178,13 @@ def _of_function(function: str) -> Operation | None:
 
 
 def _of_choice(
-    condition: nodes.Expression, yes: nodes.Expression, no: nodes.Expression, name: str
+    condition: nodes.Expression, yes: nodes.Expression, no: nodes.Expression, name: str, c_type: str
 ) -> Operation | None:  # fmt: skip
-    """`e > a ? e : a`, in its eight spellings."""
+    """`e > a ? e : a`, in its eight spellings.
+
+    Raises:
+        Unfit: of floats, NaN is taken, and lost in the next iteration: `a > e ? a : e`.
+    """
     if not isinstance(condition, nodes.Binary) or condition.operator not in ("<", "<=", ">", ">="):
         return None
     other = yes if _is(no, name) else no if _is(yes, name) else None
@@ -181,11 +193,15 @@ def _of_choice(
     if not (_is(condition.left, name) or _is(condition.right, name)):
         return None
     is_greater = condition.operator in (">", ">=")
-    chosen_left = nodes.same(yes, condition.left)
-    return "max" if is_greater == chosen_left else "min"
+    operation: Operation = "max" if is_greater == nodes.same(yes, condition.left) else "min"
+    if c_type in _INTEGERS:
+        return operation
+    if _is(yes, name):
+        raise Unfit(f"what is in {name} after a NaN depends on the order; {_OTHER_WAY[operation]} would not")
+    return _COMPARED[operation]
 
 
-def _of_if(condition: nodes.Expression, yes: nodes.Statement, name: str) -> Operation | None:
+def _of_if(condition: nodes.Expression, yes: nodes.Statement, name: str, c_type: str) -> Operation | None:
     """`if (e > a) a = e;`; its assignment is no operation by itself."""
     if isinstance(yes, nodes.Block) and len(yes.statements) == 1:
         yes = yes.statements[0]
@@ -194,7 +210,7 @@ def _of_if(condition: nodes.Expression, yes: nodes.Statement, name: str) -> Oper
             target == name
         ):
             place = nodes.Name(value.place, name)
-            return _of_choice(condition, value, place, name)
+            return _of_choice(condition, value, place, name, c_type)
     return None
 
 

@@ -21,9 +21,20 @@ State = dict[str, "Number | list[Number]"]
 PRIVATE_LENGTH = 3
 """Elements of each private array, and steps of each loop inside, that are carried out."""
 
+
+def larger(first: Number, second: Number) -> Number:
+    """C's fmax: the other one, where one is NaN."""
+    return second if math.isnan(first) or second > first else first
+
+
+def smaller(first: Number, second: Number) -> Number:
+    """C's fmin."""
+    return second if math.isnan(first) or second < first else first
+
+
 _FUNCTIONS: Mapping[str, Callable[..., Number]] = MappingProxyType({
-    "exp": math.exp, "exp2": lambda x: 2.0**x, "max": max, "fmax": max, "min": min, "fmin": min, "fabs": abs,
-    "abs": abs, "sqrt": math.sqrt, "log": math.log, "log2": math.log2, "fma": lambda a, b, c: a * b + c,
+    "exp": math.exp, "exp2": lambda x: 2.0**x, "max": larger, "fmax": larger, "min": smaller, "fmin": smaller,
+    "fabs": abs, "abs": abs, "sqrt": math.sqrt, "log": math.log, "log2": math.log2, "fma": lambda a, b, c: a * b + c,
     "mad": lambda a, b, c: a * b + c, "rcp": lambda x: 1 / x, "fdivide": lambda a, b: a / b, "div": lambda a, b: a / b,
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
 })  # fmt: skip
@@ -54,12 +65,13 @@ class LoopReplay:
         self._leaves: dict[object, Number] = {}
         self._known: dict[int, tuple[object, tuple[str, ...], bool]] = {}
         self._values: State = {}
-        self._is_coarse = False
+        self._coarse: tuple[float, ...] = ()
         _refuse_effects(loop.body, self._tainted, carried | nodes.declared_names(loop))
 
-    def fresh(self, seed: int, *, is_coarse: bool) -> None:
-        """Other numbers; coarse ones are often equal."""
-        self._seed, self._is_coarse, self._leaves = seed, is_coarse, {}
+    def fresh(self, seed: int, *, is_coarse: bool, has_nan: bool = False) -> None:
+        """Other numbers; coarse ones are often equal, and may be NaN."""
+        self._seed, self._leaves = seed, {}
+        self._coarse = ((-1.0, 0.0, 1.0, math.nan) if has_nan else (-1.0, 0.0, 1.0)) if is_coarse else ()
 
     def fold(self, start: Mapping[str, Number | list[Number]], iterations: list[int]) -> State:
         """What some iterations, in this order, make of a start."""
@@ -189,7 +201,7 @@ class LoopReplay:
         key = (self._values[self._index], shape, known)
         if key not in self._leaves:
             drawn = random.Random(f"{self._seed} {len(self._leaves)} {key[0]}")
-            self._leaves[key] = float(drawn.randint(-1, 1)) if self._is_coarse else drawn.uniform(-3.0, 3.0)
+            self._leaves[key] = drawn.choice(self._coarse) if self._coarse else drawn.uniform(-3.0, 3.0)
         return self._leaves[key]
 
 

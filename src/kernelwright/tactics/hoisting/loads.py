@@ -12,7 +12,7 @@ from kernelwright.analysis.facts import Access
 from kernelwright.source import nodes
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_unread
 from kernelwright.tactics.common.launches import refuse_aliases
 from kernelwright.tactics.common.thread_queries import query_text
 from kernelwright.tactics.scalar.invariants import declare_before, exposed_names, first_step_condition
@@ -66,11 +66,8 @@ def _readable(subject: Subject) -> dict[Span, tuple[Access, str]]:
     Raises:
         Unfit: what is changed is not known, or compilers know as much.
     """
-    refuse_hidden_branches(subject)
+    refuse_unread(subject)
     facts, function = subject.analysis.facts, subject.analysis.function
-    if facts.opaque:
-        line = facts.opaque[0].span.line(subject.source)
-        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
     if any(access.kind == "unknown" for access in facts.accesses):
         raise Unfit("an array is given to something that is not followed")
     refuse_aliases(subject)

@@ -16,6 +16,7 @@ from kernelwright.source.edits import Edit, apply
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Family, NotApplicable, Rewrite, Subject, Tactic, Unfit
+from kernelwright.tactics.common.block_functions import refuse_asking_helpers
 from kernelwright.tactics.common.iteration_domain import expression_of, require_independent
 from kernelwright.tactics.common.launches import AXES, extents, is_number, only_shape
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
@@ -90,9 +91,7 @@ def _along_x(subject: Subject) -> Subject | None:
     """
     body = subject.analysis.function.body
     places = [(node, query_text(node)) for node in nodes.walk(body) if query_text(node)]
-    helpers = [f for f in subject.analysis.tree.functions if f.name in subject.analysis.facts.helpers]
-    if any(thread_queries(each.body) for each in helpers):
-        raise Unfit("a helper asks for the thread's place")
+    refuse_asking_helpers(subject)
     used = {text[-1] if "." in text else "xyz?"["012".find(text[-2])] for _, text in places}
     if len(used) != 1 or not used <= set(AXES):
         raise Unfit("it uses several axes of its launch")

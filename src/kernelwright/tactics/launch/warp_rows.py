@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, apply
 from kernelwright.tactics.base import Subject, Unfit
+from kernelwright.tactics.common.block_functions import refuse_asking_helpers
 from kernelwright.tactics.common.launches import covered_by, extents, number, only_shape
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 
@@ -68,9 +69,7 @@ def one_warp_a_block(subject: Subject) -> Subject:
         raise Unfit("its warps work together")
     if facts.opaque or any(word in mark.text for mark in function.attributes for word in ("launch_bounds", "cluster")):
         raise Unfit("its source says the shape of its blocks")
-    helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
-    if any(thread_queries(each.body) for each in helpers):
-        raise Unfit("a helper asks for the thread's place")
+    refuse_asking_helpers(subject)
     step = only_shape(subject)
     x, y, z = (number(each.block) for each in extents(step))
     if x is None or y is None or z != 1 or x % WARP or (y > 1 and x != WARP) or x * y > 1024:

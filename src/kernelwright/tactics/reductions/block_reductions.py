@@ -11,7 +11,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls, reached_from, refuse_asking_helpers
 from kernelwright.tactics.common.dialect import Dialect, dialect, joined
-from kernelwright.tactics.common.editing import refuse_hidden_branches
+from kernelwright.tactics.common.editing import refuse_unread
 from kernelwright.tactics.common.launches import number, only_shape
 from kernelwright.tactics.common.loop_reductions import Operation, joined_variables, refuse_cut_fractions, refuse_start
 from kernelwright.tactics.common.thread_queries import first_thread_conditions, query_text
@@ -23,11 +23,8 @@ from kernelwright.tactics.vectors import loops as vector_loops
 def _join(subject: Subject) -> Rewrite:
     if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins"} & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
-    refuse_hidden_branches(subject)
+    refuse_unread(subject)
     facts = subject.analysis.facts
-    if facts.opaque:
-        line = facts.opaque[0].span.line(subject.source)
-        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
     step = only_shape(subject)
     if subject.pattern.kind not in ("row-wise", "whole reduction"):
         raise Unfit(f"it is {subject.pattern.kind}: what its threads leave for each other is not known")
@@ -54,7 +51,7 @@ def _join(subject: Subject) -> Rewrite:
 
 def own_argument(subject: Subject, call: nodes.Call) -> tuple[str, str]:
     """The text of what each thread gives, and its type."""
-    function = next(each for each in subject.analysis.tree.functions if each.name == call.function)
+    function = next(each for each in subject.helpers if each.name == call.function)
     for parameter, argument in zip(function.parameters, call.arguments, strict=False):
         is_number = isinstance(argument, nodes.Literal) and parameter.c_type != "float"
         if not parameter.is_pointer and not is_number:
@@ -241,7 +238,7 @@ def _replace_calls(loops: vector_loops.LoopVectorizer, calls: list[tuple[nodes.C
             loops.plan.replace(call.place.span, text)
             continue
         statement = statements.get(call.place.span)
-        function = next(each for each in subject.analysis.tree.functions if each.name == call.function)
+        function = next(each for each in subject.helpers if each.name == call.function)
         places = [argument.place.span.text(subject.source)
                   for parameter, argument in zip(function.parameters, call.arguments, strict=False)
                   if parameter.is_pointer and parameter.space == "global"]  # fmt: skip

@@ -293,7 +293,7 @@ def _write(
     if not found.is_stored:
         plan.replace(found.call.place.span, text)
         return
-    function = next(each for each in subject.analysis.tree.functions if each.name == found.call.function)
+    function = next(each for each in subject.helpers if each.name == found.call.function)
     stored = [argument.place.span.text(source)
               for parameter, argument in zip(function.parameters, found.call.arguments, strict=False)
               if parameter.is_pointer and parameter.space == "global"]  # fmt: skip

@@ -9,7 +9,7 @@ from kernelwright.source.builtin_functions import atomic_operation
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.dialect import dialect
-from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_unread
 from kernelwright.tactics.common.iteration_domain import Axis, is_guarded, places_of, query_macros, total_of
 from kernelwright.tactics.common.launches import is_number, only_shape, refuse_aliases
 
@@ -64,10 +64,8 @@ def _counts(subject: Subject) -> tuple[list[_Count], str]:
     Raises:
         Unfit: saying what else there is, with its line.
     """
-    refuse_hidden_branches(subject)
-    facts, source = subject.analysis.facts, subject.source
-    if facts.opaque:
-        raise Unfit(f"line {facts.opaque[0].span.line(source)} is not understood: {facts.opaque[0].reason}")
+    refuse_unread(subject)
+    facts = subject.analysis.facts
     if facts.barriers or facts.exchanges or any(array.space == "shared" for array in facts.arrays.values()):
         raise Unfit("its threads already work together")
     refuse_aliases(subject)
@@ -77,7 +75,7 @@ def _counts(subject: Subject) -> tuple[list[_Count], str]:
         raise Unfit("it changes no memory atomically")
     others = [each for each in facts.accesses if each.array in arrays and not each.is_atomic]
     if len(arrays) != 1 or others or any(each.inlined_in for each in stored):
-        line = (others or stored)[-1].span.line(source)
+        line = (others or stored)[-1].span.line(subject.source)
         raise Unfit(f"line {line}: something else than one array's atomic additions is stored, or a bin is read")
     function = subject.analysis.function
     changed = sorted(nodes.assigned_names(function.body) & {each.name for each in function.parameters} - set(arrays))
@@ -101,7 +99,7 @@ def _counts(subject: Subject) -> tuple[list[_Count], str]:
             ):
                 counts.append(_Count(call, element))
     if len(counts) != len(stored):
-        line = stored[0].span.line(source)
+        line = stored[0].span.line(subject.source)
         raise Unfit(f"line {line}: an atomic is no plain addition to an element, or what was there is used")
     if any(atomic_operation(each.call.function) == "inc" and subject.language != "opencl" for each in counts):
         raise Unfit("atomicInc wraps around at a bound")

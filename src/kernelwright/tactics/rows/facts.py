@@ -11,7 +11,7 @@ from kernelwright.source.loop_headers import LoopHeader
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls, reached_from
-from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_unread
 from kernelwright.tactics.common.iteration_domain import expression_of
 from kernelwright.tactics.common.launches import number, only_shape, refuse_aliases
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, joined_variables, refuse_start
@@ -78,11 +78,7 @@ def understood(subject: Subject, *, name: str = "row-registers") -> RowKernel:
         subject.history
     ):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
-    refuse_hidden_branches(subject)
-    facts = subject.analysis.facts
-    if facts.opaque:
-        line = facts.opaque[0].span.line(subject.source)
-        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
+    refuse_unread(subject)
     if subject.pattern.kind != "row-wise":
         raise Unfit(f"it is {subject.pattern.kind}, not row-wise")
     size = _block_size(subject)

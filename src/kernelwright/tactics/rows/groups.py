@@ -19,9 +19,9 @@ from kernelwright.problem.source_scan import used_words
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import barrier_scope
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.block_functions import joins_block
+from kernelwright.tactics.common.block_functions import joins_block, refuse_asking_helpers
 from kernelwright.tactics.common.dialect import dialect, joined
-from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_unread
 from kernelwright.tactics.common.iteration_domain import (
     Places,
     expression_of,
@@ -128,11 +128,8 @@ def _understood(subject: Subject) -> _Group:
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     if subject.language != "cuda" or subject.device.kind != "gpu":
         raise Unfit("groups are shared by the threads of a warp in CUDA")
-    refuse_hidden_branches(subject)
-    facts, function = subject.analysis.facts, subject.analysis.function
-    if facts.opaque:
-        line = facts.opaque[0].span.line(subject.source)
-        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
+    refuse_unread(subject)
+    function = subject.analysis.function
     step = only_shape(subject)
     if any(number(each) != 1 for each in (*step.block[1:], *step.grid[1:])):
         raise Unfit("its launch has more than one axis")
@@ -141,10 +138,7 @@ def _understood(subject: Subject) -> _Group:
         raise Unfit("its threads are not asked for a block and a place in it alone")
     if number(step.block[0].text) is not None and "blockDim.x" not in queries:
         raise Unfit("its blocks are a number of threads that says nothing of a group")
-    for name in facts.helpers:
-        helper = next((each for each in subject.analysis.tree.functions if each.name == name), None)
-        if helper is not None and thread_queries(helper.body):
-            raise Unfit(f"{name} asks for the thread's place itself")
+    refuse_asking_helpers(subject)
     if any(isinstance(each, nodes.Return) for each in nodes.walk(function.body)):
         raise Unfit("its threads may end early")
     join = _join(subject)

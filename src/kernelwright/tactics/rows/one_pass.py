@@ -158,7 +158,7 @@ def _block_effect(known: RowKernel, pairs: tuple[Pair, ...]) -> Effect:
 def _told(pair: Pair) -> str:
     if pair.kind == "squares":
         return "sum and squares are taken in one pass, around a running mean"
-    return f"the {pair.firsts[0].operation} and the sum of exponentials are taken in one pass, around a running one"
+    return f"the {pair.firsts[0].plain} and the sum of exponentials are taken in one pass, around a running one"
 
 
 def _writers(row: RowSharing, pairs: tuple[Pair, ...], types: dict[str, str]) -> Mapping[int, Callable[[], None]]:

@@ -123,7 +123,7 @@ def _pair(
     locals_ = _locals(second)
     _refuse_counted_starts(between, sums)
     top = next(iter(waits)) if len(waits) == 1 else ""
-    if len(firsts) == 1 and firsts[0].operation in ("max", "min") and firsts[0].name in (top, joins.get(top)):
+    if len(firsts) == 1 and firsts[0].is_idempotent and firsts[0].name in (top, joins.get(top)):
         _refuse_changed(between, first, {top, firsts[0].name}, joins)
         return _exponentials(first, second, firsts, sums, top, locals_, ahead)
     if waits and len(sums) == 1:
@@ -318,7 +318,7 @@ def _exponentials(
     if _mentions(second.body, {top}) != 1:
         raise Unfit(f"the later loop needs {top} for more than one exponential")
     call = _exponential_of(second.body, top, known)
-    is_max = firsts[0].operation == "max"
+    is_max = firsts[0].plain == "max"
     varying = nodes.declared_names(second) | {each.name for each in sums}
     value = _distance(call.arguments[0], top, is_max, varying, known)
     joined = joined_value(first.body, firsts[0].name)

@@ -17,7 +17,7 @@ from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.block_functions import reached_from
+from kernelwright.tactics.common.block_functions import reached_from, refuse_asking_helpers
 from kernelwright.tactics.common.c_text import c_text
 from kernelwright.tactics.common.combiners import (
     combined_variables,
@@ -27,7 +27,7 @@ from kernelwright.tactics.common.combiners import (
     walks_own,
 )
 from kernelwright.tactics.common.dialect import Dialect, dialect, joined
-from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, refuse_unread
 from kernelwright.tactics.common.iteration_domain import expression_of, total_of
 from kernelwright.tactics.common.launches import extents, is_number, only_shape, refuse_aliases, same, steps_of
 from kernelwright.tactics.common.loop_reductions import Joined
@@ -115,11 +115,8 @@ def _refuse_unknown(subject: Subject) -> None:
     Raises:
         Unfit: it is not.
     """
-    refuse_hidden_branches(subject)
+    refuse_unread(subject)
     facts, function = subject.analysis.facts, subject.analysis.function
-    if facts.opaque:
-        line = facts.opaque[0].span.line(subject.source)
-        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
     if function.template_parameters:
         raise Unfit("it is a template: what its second launch is called is not known")
     if any(access.is_atomic for access in facts.accesses):
@@ -134,14 +131,10 @@ def _refuse_unknown(subject: Subject) -> None:
     if step.shared_bytes is not None:
         raise Unfit("its shared memory is sized by the launch")
     refuse_aliases(subject)
-    for name in facts.helpers:
-        helper = next((each for each in subject.analysis.tree.functions if each.name == name), None)
-        if helper is not None and thread_queries(helper.body):
-            loops = [each for each in nodes.walk(function.body) if isinstance(each, nodes.Loop)]
-            first = loops[0].place.span.end if loops else 0
-            calls = (n for n in nodes.walk(function.body) if isinstance(n, nodes.Call) and n.function == name)
-            if any(each.place.span.start < first for each in calls):
-                raise Unfit(f"{name} asks for the thread's place itself")
+    loops = [each for each in nodes.walk(function.body) if isinstance(each, nodes.Loop)]
+    calls = [each for each in nodes.walk(function.body) if isinstance(each, nodes.Call)]
+    early = {each.function for each in calls if loops and each.place.span.start < loops[0].place.span.end}
+    refuse_asking_helpers(subject, set(facts.helpers) - reached_from(subject.analysis.tree, early))
 
 
 def _row_of(subject: Subject) -> _Row:

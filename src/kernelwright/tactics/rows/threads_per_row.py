@@ -21,7 +21,7 @@ from kernelwright.tactics.common.combiners import (
     walks_own,
 )
 from kernelwright.tactics.common.dialect import Dialect, dialect
-from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_unread
 from kernelwright.tactics.common.iteration_domain import Axis, Places, is_guarded, places_of, query_macros, total_of
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.common.loop_reductions import Joined, across_lanes, across_threads
@@ -128,11 +128,8 @@ def _require_rows_apart(subject: Subject) -> None:
     Raises:
         Unfit: they may.
     """
-    refuse_hidden_branches(subject)
+    refuse_unread(subject)
     facts = subject.analysis.facts
-    if facts.opaque:
-        line = facts.opaque[0].span.line(subject.source)
-        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
     if facts.barriers or facts.exchanges or any(array.space == "shared" for array in facts.arrays.values()):
         raise Unfit("its threads already work together")
     if any(access.is_atomic for access in facts.accesses):

@@ -114,8 +114,7 @@ def _has_doubles(subject: Subject) -> bool:
     options = " ".join((*subject.header.options, *subject.problem.kernel.options))
     if any(each in options for each in ("unsafe", "fast-math")):
         return True
-    facts = subject.analysis.facts
-    functions = [subject.analysis.function, *(f for f in subject.analysis.tree.functions if f.name in facts.helpers)]
+    functions = (subject.analysis.function, *subject.helpers)
     for node in (each for function in functions for each in nodes.walk(function.body)):
         match node:
             case nodes.Literal(value=None, text=text) if not text.lower().endswith("f"):

@@ -130,8 +130,7 @@ RESTRICT = RuleTactic(
 
 
 def _unroll(subject: Subject) -> Rewrite:
-    tree, facts = subject.analysis.tree, subject.analysis.facts
-    functions = [subject.analysis.function, *(f for f in tree.functions if f.name in facts.helpers)]
+    functions = (subject.analysis.function, *subject.helpers)
     loops = [
         each for function in functions for each in nodes.walk(function.body)
         if isinstance(each, nodes.Loop) and each.word == "for" and each.place.is_exact

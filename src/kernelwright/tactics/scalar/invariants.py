@@ -8,7 +8,7 @@ from kernelwright.source import nodes
 from kernelwright.source.lexer import directives, masked
 from kernelwright.source.loop_headers import read_header
 from kernelwright.tactics.base import Subject, Unfit
-from kernelwright.tactics.common.editing import RewriteBuilder, indent, line_start
+from kernelwright.tactics.common.editing import RewriteBuilder, indent, line_start, refuse_opaque
 from kernelwright.tactics.common.thread_queries import query_text
 
 
@@ -139,9 +139,7 @@ def require_understood(subject: Subject) -> None:
         Unfit: saying where.
     """
     facts = subject.analysis.facts
-    if facts.opaque:
-        line = facts.opaque[0].span.line(subject.source)
-        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
+    refuse_opaque(subject)
     if any(access.kind == "unknown" for access in facts.accesses):
         raise Unfit("an array is given to something that is not followed")
     body = subject.analysis.function.body.place.span.text(subject.source)

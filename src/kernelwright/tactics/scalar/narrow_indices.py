@@ -15,7 +15,7 @@ from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import math_function
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_unread
 from kernelwright.tactics.common.thread_queries import query_text
 
 NAME = "narrow-indices"
@@ -177,11 +177,7 @@ def _factor(text: str) -> str:
 def _narrow(subject: Subject) -> Rewrite:
     if subject.device.kind == "cpu":
         raise Unfit("a CPU computes indices of 64 bits as fast")
-    refuse_hidden_branches(subject)
-    facts = subject.analysis.facts
-    if facts.opaque:
-        line = facts.opaque[0].span.line(subject.source)
-        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
+    refuse_unread(subject)
     kernel = _Kernel(subject)
     kernel.settle()
     places, arrays = _places(kernel)

@@ -282,7 +282,7 @@ class Frame:
                 for sizes in self.subject.sizes():
                     if (value_at(self.subject, covered.total, sizes) or 0) > MOST_PLACES:
                         raise Unfit(f"the launch has more threads along {axis} than an int counts")
-                return Index(atom, self._covered(plan, axis), covered.total, axis)
+                return Index(atom, self._covered(plan, axis), _whole(covered), axis)
             for level, (name, divisor) in enumerate(self.splits.get(axis, ())):
                 if name == atom and divisor.terms:
                     self._keep_in_int(plan, axis, divisor)
@@ -310,7 +310,9 @@ class Frame:
             divisors = divisors * divisor
         whole = self._whole_end(axis)
         end = None if whole is None else whole.divided(divisors)
-        host = f"ceil_div({self.extents[axis].total}, {self.host(divisors)})"
+        covered = self.extents[axis]
+        total = _whole(covered) if end is None else covered.total
+        host = f"ceil_div({total}, {self.host(divisors)})"
         if whole is not None:
             self._check_covered(axis, whole)
             self._keep_in_int(plan, axis, whole)
@@ -331,10 +333,8 @@ class Frame:
 
     def _covered(self, plan: RewriteBuilder, axis: str) -> str:
         """A macro with the number of threads that the launch had along an axis."""
-        covered = self.extents[axis]
-        total = f"({covered.grid}) * ({covered.block})"
         name = plan.fresh(f"COVERED_{axis.upper()}")
-        plan.header = plan.header.with_define(name, total)
+        plan.header = plan.header.with_define(name, _whole(self.extents[axis]))
         return name
 
     # Text
@@ -460,6 +460,11 @@ class Frame:
             case "size":
                 return "1" if block is None else f"({block})"
         return "0"
+
+
+def _whole(covered: Extent) -> str:
+    """All threads that the launch starts along an axis: no guard says that the last ones do nothing."""
+    return f"({covered.grid}) * ({covered.block})"
 
 
 def is_at_most_int(c_type: str, subject: Subject) -> bool:

@@ -9,6 +9,7 @@ from kernelwright.problem.source_scan import used_words
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.dialect import AXES, dialect
+from kernelwright.tactics.common.editing import refuse_opaque
 from kernelwright.tactics.common.iteration_domain import has_own
 from kernelwright.tactics.common.launches import Extent, extents, only_shape, steps_of
 from kernelwright.tactics.common.launches import number as plain_number
@@ -27,10 +28,9 @@ def frame_of(subject: Subject) -> Frame:
     if any(word.startswith("kw_") for word in used_words(own, subject.language)):
         raise Unfit("it was already rewritten for other threads")
     found = dict(zip(AXES, extents(only_shape(subject)), strict=True))
-    for name in subject.analysis.facts.helpers:
-        helper = next((each for each in subject.analysis.tree.functions if each.name == name), None)
-        if helper is None or place_words(helper.body):
-            raise Unfit(f"{name} asks for the thread's place itself")
+    for each in subject.helpers:
+        if place_words(each.body):
+            raise Unfit(f"{each.name} asks for the thread's place itself")
     used = place_words(subject.analysis.function.body)
     axes = tuple(axis for axis in AXES if any(each == axis for _, each in used))
     for axis in AXES:
@@ -47,10 +47,8 @@ def frame_of(subject: Subject) -> Frame:
 
 
 def _refuse_meetings(subject: Subject) -> None:
+    refuse_opaque(subject)
     facts = subject.analysis.facts
-    if facts.opaque:
-        line = facts.opaque[0].span.line(subject.source)
-        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
     if facts.barriers or facts.exchanges or any(array.space == "shared" for array in facts.arrays.values()):
         raise Unfit("its threads work together")
     if any(access.is_atomic for access in facts.accesses):

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernelwright.analysis.analysis import analyse
 from kernelwright.analysis.facts import Access, LoopFact, Reduction
 from kernelwright.analysis.patterns.pattern import recognise
 from kernelwright.analysis.polynomial import ONE, ZERO, named
@@ -16,7 +15,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls
 from kernelwright.tactics.common.dialect import dialect
-from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_unread
 from kernelwright.tactics.common.launches import number, only_shape
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, across_lanes, joined_variables
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
@@ -66,11 +65,8 @@ class LoopVectorizer:
 def _vectors(subject: Subject) -> Rewrite:
     if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins"} & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
-    refuse_hidden_branches(subject)
+    refuse_unread(subject)
     facts = subject.analysis.facts
-    if facts.opaque:
-        line = facts.opaque[0].span.line(subject.source)
-        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
     if subject.pattern.kind not in ("row-wise", "whole reduction", "contraction", "elementwise"):
         raise Unfit(f"it is {subject.pattern.kind}: what its threads leave for each other is not known")
     together = {loop.span: loop for loop in facts.loops if loop.sweep in _TOGETHER and not loop.inlined_in}
@@ -170,10 +166,9 @@ def refuse_place_as_data(subject: Subject, *, is_kernel_alone: bool = False) -> 
     Raises:
         Unfit: it is used in another way.
     """
-    tree, facts = subject.analysis.tree, subject.analysis.facts
+    facts = subject.analysis.facts
     shared = {array.name.partition("#")[0] for array in facts.arrays.values() if array.space == "shared"}
-    helpers = () if is_kernel_alone else tuple(f for f in tree.functions if f.name in facts.helpers)
-    for function in (subject.analysis.function, *helpers):
+    for function in (subject.analysis.function, *(() if is_kernel_alone else subject.helpers)):
         names = set() if function.is_kernel else _shared_parameters(subject, function)
         allowed = _allowed_places(function.body, shared | names)
         personal = _personal(function.body, {})
@@ -296,7 +291,7 @@ def _others_join(subject: Subject, access: Access) -> bool:
     if len(operations) != 1 or not entries:
         return False
     for entry in entries:
-        other = analyse(subject.source, subject.language, entry=entry)
+        other = subject.analysis_of(entry)
         is_whole = recognise(other).kind == "whole reduction"
         if not is_whole or {each.operation for each in other.facts.reductions} != operations:
             return False
@@ -518,9 +513,7 @@ def _require_joined(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact, joi
         Unfit: a thread's own value matters.
     """
     reductions = loops.subject.analysis.facts.reductions
-    own = [
-        r for r in reductions if r.target == joined.name and fact.index in r.loops and r.operation == joined.operation
-    ]
+    own = [r for r in reductions if r.target == joined.name and fact.index in r.loops and r.operation == joined.plain]
     if not own or not any(_joins(each, own[0], joined) for each in reductions):
         raise Unfit(f"{joined.name} is not joined with what other threads have")
     after = [each for each in _statements(loops.subject.analysis.function.body)
@@ -537,22 +530,10 @@ def _require_joined(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact, joi
         raise Unfit(f"what a thread has in {joined.name} is used by itself")
 
 
-def _is_called(loops: LoopVectorizer, node: nodes.Loop, joined: Joined) -> bool:
-    """Whether the next thing that happens to a variable is that all threads join it, by a call that is known."""
-    after = [each for each in _statements(loops.subject.analysis.function.body)
-             if each.place.span.start >= node.place.span.end and _mentions(each, joined.name)]  # fmt: skip
-    return bool(after) and any(
-        isinstance(each, nodes.Call)
-        and loops.calls.get(each.place.span) == joined.operation
-        and any(isinstance(argument, nodes.Name) and argument.name == joined.name for argument in each.arguments)
-        for each in nodes.walk(after[0])
-    )
-
-
 def _joins(reduction: Reduction, own: Reduction, joined: Joined) -> bool:
     return (
         reduction.scope in ("block", "warp", "device")
-        and reduction.operation == joined.operation
+        and reduction.operation == joined.plain
         and own.index in reduction.sources.reductions
     )
 

@@ -170,7 +170,7 @@ def reserved_s(costs: FinalsCosts, *, finalists: int, rounds: int, seconds: floa
     """
     rounds = claiming_rounds(rounds, finalists)
     least_s = costs.seconds(1, least_rounds(1))
-    if least_s > left_s:
+    if least_s - costs.confirm_s > left_s:  # as `may_check` decides: the least comparison is tried at least
         return min(costs.evaluation_s, seconds)
     wanted_s = min(costs.seconds(finalists, rounds), max(FINALS_SHARE * seconds, costs.seconds(1, GOOD_ROUNDS)))
     return min(max(least_s, min(wanted_s, MOST_SHARE * seconds)) + costs.evaluation_s, seconds)
