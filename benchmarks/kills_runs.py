@@ -174,11 +174,11 @@ KINDS = (
     _kind("tune random", "beatable", "--searcher random --finalists 2 --rounds 9", 10),
     _kind("tune auto", "beatable", "--finalists 1 --rounds 6", 12),
     _kind("tune two workloads", "even", "--searcher evolution --finalists 1 --rounds 6", 8),
-    _kind("tune seconds", "beatable", "--searcher local --finalists 3 --rounds 10 --budget 3s"),
+    _kind("tune seconds", "beatable", "--searcher local --finalists 3 --rounds 10 --budget 8s"),
     _kind("optimize", "kernel", "--finalists 1 --rounds 6 --searcher random", 6),
     _kind("optimize two in flight", "rows", "--finalists 2 --rounds 9 --in-flight 2 --max-attempts 2", 6),
     _kind("optimize three in flight", "two", "--finalists 1 --rounds 6 --in-flight 3 --searcher random", 8),
-    _kind("optimize seconds", "kernel", "--finalists 2 --rounds 7 --in-flight 2 --budget 6s"),
+    _kind("optimize seconds", "kernel", "--finalists 2 --rounds 7 --in-flight 2 --budget 12s"),
     _kind("optimize model", "kernel", "--policy lift --finalists 1 --rounds 6 --in-flight 2 --max-attempts 2", 8),
 )
 

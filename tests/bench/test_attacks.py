@@ -17,6 +17,7 @@ from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.builds.render import render
 from kernelwright.evaluate.device.probe import probe_devices, select_device
+from kernelwright.evaluate.device_queue.confirm import CONFIRMED_FROM
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.load import template_of_text
@@ -225,9 +226,10 @@ def test_what_only_a_fresh_process_or_a_clock_outside_can_tell_is_not_claimed(
     samples = [each for each in drawn if trick in each.what and each.base == "series"][:4]
     with Trial(BASES["series"], "opencl", device, tmp_path / "series") as trial:
         verdicts = [trial.judge(each) for each in samples]
-    fates = [each.fate for each in verdicts]
-    assert "claimed" not in fates, verdicts
-    assert "stopped" in fates  # where the driver has things lies elsewhere in each process, so not each finds them
+    # Where the driver has things lies elsewhere in each process, so not each finds them; one that does is stopped, or
+    # its time is what the host's clock says.
+    assert all(each.fate in ("stopped", "harmless") for each in verdicts), verdicts
+    assert all(each.speedup is None or each.speedup.low < CONFIRMED_FROM for each in verdicts), verdicts
 
 
 @pytest.mark.opencl

@@ -6,11 +6,23 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kernelwright.backend.base import (
+    Artifact,
+    BufferArgument,
+    BuildUnit,
+    PlanStep,
+)
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
+from kernelwright.evaluate.builds.pool import BuildPool
+from kernelwright.evaluate.device.worker import DeviceWorkerArgument, NotesJob
+from kernelwright.evaluate.process.worker_process import WorkerProcess, WorkerSettings
 from kernelwright.evaluate.process.write_fence import fence_writes
+from kernelwright.tuning.machine import LocalMachine
 
 PROGRAM = """
 import os, subprocess, sys, threading
@@ -90,3 +102,39 @@ def test_a_folder_that_is_not_there_is_told_and_no_traceback(tmp_path: Path) -> 
 def test_elsewhere_than_on_linux_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "plan9")
     assert fence_writes([]) == "not on Linux"
+
+
+@pytest.fixture
+def without_code(tmp_path: Path) -> Iterator[Path]:
+    """A scratch folder from which no code may be loaded, as /dev/shm often is."""
+    folder = tmp_path / "noexec"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "noexec", "tmpfs", str(folder)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"needs the right to mount a file system: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.thorough
+@pytest.mark.opencl
+def test_fenced_processes_work_where_scratch_allows_no_code(
+    without_code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    device = LocalMachine().device("opencl", "opencl")
+    unit = BuildUnit("opencl", "__kernel void k(__global int *x) { x[0] = 1; }", "k.cl", (), (), ("k",))
+    plan = (PlanStep("k", (1, 1, 1), (1, 1, 1), 0, (BufferArgument("x", 4),)),)
+    cache = ArtifactCache(tmp_path / "cache" / "artifacts")
+    pool = BuildPool("opencl", device, process_count=1, cache=cache, scratch=without_code)
+    try:
+        result = pool.submit(unit, (plan,)).result(timeout=120)
+    finally:
+        pool.close()
+    assert isinstance(result.built, Artifact)
+    assert not result.warning
+    factory = "kernelwright.evaluate.device.worker:make_device_worker"
+    settings = WorkerSettings("device", factory, DeviceWorkerArgument(device, writable=without_code))
+    with WorkerProcess(settings, scratch=without_code) as worker:
+        assert isinstance(worker.call(NotesJob(), timeout_s=120), tuple)

@@ -497,6 +497,10 @@ class Backend(ABC):
         memory, so it may crash or hang its process: that is no verdict.
         """
 
+    def private_folders(self, device: DeviceInfo) -> Sequence[Path]:
+        """Folders of this process alone that the driver writes into, wherever they are. Default: none."""
+        return ()
+
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
         """`artifact` with figures that depend on the launch too, e.g. `occupancy`. Arithmetic only; default: none.
 

@@ -37,6 +37,8 @@ class LoweredProgram:
     inputs: tuple[str, ...]
     """The inputs that are read, in the graph's order."""
     outputs: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    """Of what the module returns; a number is an array of one here, and has no axis there."""
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -101,7 +103,8 @@ def lower(graph: Graph) -> LoweredProgram:
     inputs = tuple(each.name for each in graph.inputs if each.name in read)
     if not inputs:
         raise SpecError("the module's outputs do not depend on any tensor", hint="there is nothing to compute")
-    return LoweredProgram(tuple(stages.kernels), tensors, inputs, outputs)
+    shapes = tuple(values[each.ref].shape for each in graph.outputs)
+    return LoweredProgram(tuple(stages.kernels), tensors, inputs, outputs, shapes)
 
 
 def _stored_outputs(graph: Graph, values: Mapping[str, Any], stages: Stages) -> tuple[str, ...]:

@@ -114,6 +114,10 @@ class OpenclBackend(Backend):
             if program_folder is None or program == program_folder:
                 save_pocl(program, pocl_cache(), folder)
 
+    def private_folders(self, device: DeviceInfo) -> Sequence[Path]:
+        """PoCL's cache, which is not in the scratch folder where that allows no code to be loaded."""
+        return (pocl_cache(),) if is_pocl(device) else ()
+
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
         """On PoCL the machine code's id, which depends on the launch; no figures."""
         if not is_pocl(device):

@@ -90,11 +90,12 @@ class _Job:
 def make_builder(argument: object) -> Callable[[object], object]:
     """The handler of a build process; called in the child."""
     assert isinstance(argument, _BuilderArgument)
+    backend = get_backend(argument.backend_name)
     if argument.device.shares_host_cores:  # it runs kernels itself
-        fence_writes([argument.writable])
+        fence_writes([argument.writable, *backend.private_folders(argument.device)])
     elif hasattr(os, "nice"):
         os.nice(NICENESS)
-    return _Builder(get_backend(argument.backend_name), argument.device).handle
+    return _Builder(backend, argument.device).handle
 
 
 class _Builder:

@@ -138,10 +138,12 @@ class CeilingJob:
 
 def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], object]:
     """Open the device; called in the child process."""
-    trouble = ""
-    if argument.device.shares_host_cores and argument.writable is not None:
-        trouble = fence_writes([argument.writable])  # before the driver starts threads, which are fenced with this one
-    session = get_backend(argument.device.backend).open(argument.device)
+    device, trouble = argument.device, ""
+    backend = get_backend(device.backend)
+    if device.shares_host_cores and argument.writable is not None:
+        # Before the driver starts threads, which are fenced with this one.
+        trouble = fence_writes([argument.writable, *backend.private_folders(device)])
+    session = backend.open(device)
     session.confine()
     notes = (f"kernels may write any file of yours: {trouble}",) if trouble else ()
     return DeviceWorker(session, notes=notes).handle

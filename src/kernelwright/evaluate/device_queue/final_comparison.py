@@ -24,10 +24,12 @@ from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.timing import hidden_work, with_hidden_work
 from kernelwright.evaluate.device_queue.confirm import (
+    MOST_AGAIN,
     Confirmation,
     FreshProcess,
     FreshTimes,
     Gains,
+    keeps,
 )
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.process.scratch import empty
@@ -82,9 +84,9 @@ def compare(
     if has_confirmation:
         places = {name: index for index, name in enumerate(weights)}
 
-        def launch(place: int, workload: str, is_twice: bool) -> FreshProcess | Failed:
+        def launch(place: int, workload: str, speedup: float | None) -> FreshProcess | Failed:
             baseline, candidate = (candidates[each][places[workload]] for each in (0, place))
-            return _first_launch(process, baseline, candidate, is_twice=is_twice)
+            return _first_launch(process, baseline, candidate, speedup)
 
         process.say("a gain is confirmed in fresh processes")
         Confirmation(launch, gains).refuse(wrong)
@@ -99,10 +101,13 @@ def _refuse_hidden(done: CompareDone, standing: Sequence[int], wrong: dict[int, 
             wrong.setdefault(place, f"suspicious in the comparison: {hidden}")
 
 
-def _first_launch(process: DeviceProcess, baseline: Job, candidate: Job, *, is_twice: bool) -> FreshProcess | Failed:
+def _first_launch(
+    process: DeviceProcess, baseline: Job, candidate: Job, speedup: float | None
+) -> FreshProcess | Failed:
     """The times of one fresh process; why the candidate failed in two of them, where it did.
 
-    Whether the candidate is launched once or twice there, it cannot know; its last launch is judged.
+    Whether it is launched there once, or again until one keeps of `speedup` what it must, the candidate cannot
+    know; its last launch is judged.
 
     Raises:
         InfrastructureError: the baseline, which runs before it, failed in one of two.
@@ -114,7 +119,7 @@ def _first_launch(process: DeviceProcess, baseline: Job, candidate: Job, *, is_t
             return Failed("launch", "crash", reason, workload=candidate.workload)
         clocks: list[tuple[float, float]] = []
         try:
-            return _times_of_fresh(process, baseline, candidate, clocks, is_twice=is_twice)
+            return _times_of_fresh(process, baseline, candidate, clocks, speedup)
         except (JobTimeout, WorkerDied, RemoteError, LaunchFailed, BuildFailed, InfrastructureError) as error:
             process.refuse_when_closed()
             if is_last and len(clocks) < BASELINE_LAUNCHES:
@@ -126,14 +131,14 @@ def _first_launch(process: DeviceProcess, baseline: Job, candidate: Job, *, is_t
 
 
 def _times_of_fresh(
-    process: DeviceProcess, baseline: Job, candidate: Job, clocks: list[tuple[float, float]], *, is_twice: bool
+    process: DeviceProcess, baseline: Job, candidate: Job, clocks: list[tuple[float, float]], speedup: float | None
 ) -> FreshProcess | Failed:
     """Launch the baseline and the candidate; `clocks` gets the times by the timer and by the clock out here."""
     workload = candidate.workload
     inputs = process.files(workload, process.timed_dataset(workload))
     jobs = baseline, candidate
     process.call_worker(SetUpJob(*jobs, inputs, process.settings.cache, process.out_folder), LOAD_TIMEOUT_S)
-    for is_candidate in (*(False,) * BASELINE_LAUNCHES, *(True,) * (1 + is_twice)):
+    for is_candidate in (*(False,) * BASELINE_LAUNCHES, True, *(True,) * (MOST_AGAIN if speedup else 0)):
         secret = new_secret()
         process.call_worker(DrawJob(is_candidate, secret), LOAD_TIMEOUT_S)
         start_s = time.perf_counter()
@@ -141,15 +146,19 @@ def _times_of_fresh(
         wall_ms = (time.perf_counter() - start_s) * 1e3
         assert isinstance(fired, float)
         clocks.append((fired, wall_ms))
+        is_later = len(clocks) > BASELINE_LAUNCHES + 1
+        if speedup and is_later and keeps(min(each for _, each in clocks[:BASELINE_LAUNCHES]), wall_ms, speedup):
+            break  # other work makes launches longer, so one tells
     process.worker.kill()  # before anything looks at the results: from here on nobody can mend them
     for spec in jobs[1].buffers:
         os.truncate(process.out_folder / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
     failure = process.failure_of(workload, process.out_folder, Picked(secret))
     if failure is not None:
-        ordinal = "second" if is_twice else "first"
-        return replace(failure, message=f"wrong at its {ordinal} launch: {failure.message}")
+        ordinal = "a later" if speedup else "its first"
+        return replace(failure, message=f"wrong at {ordinal} launch in a fresh process: {failure.message}")
     timer, outside = (FreshTimes(*each) for each in zip(*clocks[: BASELINE_LAUNCHES + 1], strict=True))
-    return FreshProcess(timer, outside, clocks[-1][1] if is_twice else None)
+    later_ms = [wall_ms for _, wall_ms in clocks[BASELINE_LAUNCHES + 1 :]]
+    return FreshProcess(timer, outside, min(later_ms, default=None))
 
 
 def _judge_compared(
