@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, BuildRequest, DeviceInfo
+from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, DeviceInfo
 from kernelwright.backend.registry import get_backend
 from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
@@ -159,16 +159,16 @@ def launched_ms(source: str, base: str, device: DeviceInfo, folder: Path) -> flo
     backend = get_backend("opencl")
     session = backend.open(device)
     try:
-        module = session.load(backend.compile(BuildRequest(one.unit, (one.plan,)), device, folder / "artifact"))
+        module = session.load(backend.compile(one.unit, device, folder / "artifact"))
         rng, data, bound = np.random.default_rng(3), {}, {}
-        for argument in (each for step in one.plan.steps for each in step.arguments):
+        for argument in (each for step in one.plan for each in step.arguments):
             if isinstance(argument, BufferArgument):
                 bound[argument.name] = BoundBuffer(session.allocate(argument.byte_count), 0, argument.byte_count)
                 dtype = next((DTYPES[each.dtype] for each in problem.arguments if each.name == argument.name), None)
                 if dtype is not None:
                     drawn = rng.uniform(0, 3, argument.byte_count // dtype.item_bytes).astype(dtype.numpy_dtype)
                     data[argument.name] = drawn.view(np.uint8)
-        launches = [BoundLaunch(module, step, bound) for step in one.plan.steps]
+        launches = [BoundLaunch(module, step, bound) for step in one.plan]
         times_ms = []
         for _ in range(12):
             for name, drawn in data.items():

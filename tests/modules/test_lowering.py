@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.backend.base import BuildRequest, BuildUnit, DeviceInfo
+from kernelwright.backend.base import BuildUnit, DeviceInfo
 from kernelwright.backend.cuda.driver import load_nvrtc
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import SpecError
@@ -142,7 +142,7 @@ def test_the_text_for_cuda_compiles(tmp_path: Path) -> None:
     chosen = node("y", "aten.where.self", [6, 10], condition={"ref": "positive"}, self={"ref": "rows"}, other=X)
     source = lower(graph(SCALE, SOFTMAX, compare, chosen)).text("cuda")
     unit = BuildUnit("cuda", source, "program.cu", (), ("--compiler=nvrtc",), ("kernel_1",))
-    assert get_backend("cuda").compile(BuildRequest(unit), device, tmp_path).unit == unit
+    assert get_backend("cuda").compile(unit, device, tmp_path).unit == unit
 
 
 def test_indices_are_simplified_to_what_they_are() -> None:

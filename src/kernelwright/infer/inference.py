@@ -58,7 +58,7 @@ class Given:
     asks: bool = True
     """Whether what cannot be known or chosen is asked; else it is guessed and marked, for a person to correct."""
     halvings: int = 0
-    """Of sizes that nobody says, at least: where a launch was seen to take too long."""
+    """How often sizes that nobody says are halved, at least: where a launch was seen to take too long."""
 
 
 def split_kernel(text: str) -> tuple[Path, str | None]:

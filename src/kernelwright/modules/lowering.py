@@ -23,7 +23,7 @@ from kernelwright.source.language import Language
 from kernelwright.template.header import Header, launch_step, scratch_argument
 
 MOST_ELEMENTS = 2**31 - 1
-"""Of one tensor, and of all places in a kernel: indices are `int`."""
+"""The most in one tensor, and the most places in a kernel: indices are `int`."""
 _CUDA_WORDS = "typedef unsigned char uchar;\n\n"
 
 

@@ -41,7 +41,7 @@ class Joined:
     """`chosen` (of the side that has the leader's value), `mean`, `deviation` (from the mean), or a function of the
     source: the exponential that a leading maximum rescales sums by."""
     extent: str = ""
-    """Of a private array, as C text."""
+    """A private array's extent, as C text."""
 
     @property
     def is_idempotent(self) -> bool:
