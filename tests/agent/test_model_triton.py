@@ -296,6 +296,8 @@ ATTACKS: dict[str, tuple[str, str]] = {
     # what would only cost time
     "large-number": (kernel(f"x = {10**30}"), "more than 64 bits"),
     "huge-number": (kernel(f"x = {'9' * 5000}"), ""),
+    "huge-number-as-annotation": (kernel(f"x: 0x{'f' * 5000} = 1"), "has the annotation"),
+    "huge-number-as-function": (kernel(f"x = (0x{'f' * 5000})(1)"), "call functions by their names"),
     "long": (kernel("x = 1\n" * 20_000), "at most 100000 are taken"),
     "deep-operators": (kernel(f"x = {'-' * 200}n"), "more than 80 levels"),
     "very-deep-operators": (kernel(f"x = {'~' * 20_000}n"), ""),

@@ -468,7 +468,10 @@ def _kind(node: ast.AST) -> str:
 
 
 def _shown(node: ast.AST) -> str:
-    text = " ".join(ast.unparse(node).split())
+    try:
+        text = " ".join(ast.unparse(node).split())
+    except (ValueError, RecursionError):  # a hexadecimal number too long to be shown
+        return "…"
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 
