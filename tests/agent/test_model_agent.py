@@ -263,6 +263,13 @@ def test_a_plan_that_comes_with_the_whole_kernel_is_carried_out_without_another_
     assert draft.predicted_gain == 1.7
 
 
+def test_a_few_lines_that_illustrate_a_plan_are_no_kernel(plain: Path) -> None:
+    context, _, _ = contexts(plain)
+    model = ScriptedModel([f"{PLAN}\n```c\nint base = get_global_id(0) * ITEMS;\n```"])
+    assert ModelAgent(model).plan(context).ideas[0].text == ""
+    assert len(model.requests) == 1
+
+
 def test_a_kernel_that_comes_with_a_plan_and_does_not_load_goes_back(plain: Path) -> None:
     context, _, _ = contexts(plain)
     model = ScriptedModel([f"{PLAN}\n{WHOLE.replace('[launch]', '[lunch]')}", PLAN])

@@ -6,12 +6,13 @@ import json
 import os
 import random
 import secrets
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, BuildRequest, DeviceInfo
+from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, DeviceInfo
 from kernelwright.backend.registry import get_backend
 from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
@@ -158,16 +159,16 @@ def launched_ms(source: str, base: str, device: DeviceInfo, folder: Path) -> flo
     backend = get_backend("opencl")
     session = backend.open(device)
     try:
-        module = session.load(backend.compile(BuildRequest(one.unit, (one.plan,)), device, folder / "artifact"))
+        module = session.load(backend.compile(one.unit, device, folder / "artifact"))
         rng, data, bound = np.random.default_rng(3), {}, {}
-        for argument in (each for step in one.plan.steps for each in step.arguments):
+        for argument in (each for step in one.plan for each in step.arguments):
             if isinstance(argument, BufferArgument):
                 bound[argument.name] = BoundBuffer(session.allocate(argument.byte_count), 0, argument.byte_count)
                 dtype = next((DTYPES[each.dtype] for each in problem.arguments if each.name == argument.name), None)
                 if dtype is not None:
                     drawn = rng.uniform(0, 3, argument.byte_count // dtype.item_bytes).astype(dtype.numpy_dtype)
                     data[argument.name] = drawn.view(np.uint8)
-        launches = [BoundLaunch(module, step, bound) for step in one.plan.steps]
+        launches = [BoundLaunch(module, step, bound) for step in one.plan]
         times_ms = []
         for _ in range(12):
             for name, drawn in data.items():
@@ -230,6 +231,22 @@ def test_what_only_a_fresh_process_or_a_clock_outside_can_tell_is_not_claimed(
     # its time is what the host's clock says.
     assert all(each.fate in ("stopped", "harmless") for each in verdicts), verdicts
     assert all(each.speedup is None or each.speedup.low < CONFIRMED_FROM for each in verdicts), verdicts
+
+
+@pytest.mark.opencl
+@pytest.mark.thorough
+@pytest.mark.parametrize("place", [tempfile.gettempdir(), "build-0"])
+def test_a_table_that_a_build_process_left_in_a_file_is_not_claimed(
+    place: str, device: DeviceInfo, tmp_path: Path
+) -> None:
+    found = choose_families("opencl", ["function-file"])[0]
+    rng = random.Random(place)
+    sample = next(each for each in (found.draw(rng, "opencl") for _ in range(100)) if place in each.what)
+    with Trial(BASES["series"], "opencl", device, tmp_path / "series") as trial:
+        verdict = trial.judge(sample)
+        if any("may write any file" in each for each in trial.notes):
+            pytest.skip("this system has no fence for writes, which a run's notes say")
+    assert verdict.fate in ("harmless", "stopped"), verdict
 
 
 @pytest.mark.opencl

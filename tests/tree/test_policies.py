@@ -182,6 +182,24 @@ def test_a_sparing_run_asks_for_nothing_that_the_floor_does_not_leave() -> None:
     assert chosen.words.endswith("; the floor leaves 1.06x")
 
 
+def test_a_sparing_run_looks_at_a_new_structure_before_it_asks_for_another() -> None:
+    """Also where only evaluations are limited and a question costs none; a hopeless one is not looked at."""
+    events = [*lifted(), tuned(1, 0.78, 13, expected=0.05), planned(1, idea("more", None, family="open"))]
+    events += [proposed(2, 1, "tile", gain=1.5), working(2, 1.3), planned(2)]
+    policy = GainPerCost(has_model=True)
+    for is_sparing, action in ((False, "expand"), (True, "tune")):
+        left = dataclasses.replace(sparing(), is_sparing=is_sparing, attempts=4)
+        chosen = policy.choose(Tree.of(events), left)
+        assert isinstance(chosen, Expansion)
+        assert chosen.action == action
+    looked = [*events, tuned(2, 1.2, 6)]
+    hopeless = [*events[:-2], working(2, 60.0), planned(2)]
+    for more in (looked, hopeless):
+        chosen = policy.choose(Tree.of(more), dataclasses.replace(sparing(), attempts=4))
+        assert isinstance(chosen, Expansion)
+        assert (chosen.action, chosen.node) != ("tune", 2)
+
+
 def test_what_came_of_earlier_predictions_counts_by_kind_of_step_and_less_than_this_runs_own() -> None:
     events = lifted(idea("tile", 1.5, family="tiling"))
 

@@ -17,7 +17,7 @@ from kernelwright.problem.user_code import blamed_on_user
 
 FACTORY = f"{__name__}:make_capture"
 SEED = 42
-"""Of the weights, as KernelBench has it."""
+"""KernelBench's seed for weights."""
 _RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal_")
 
 
@@ -112,7 +112,7 @@ def _tensor(tensor: Any) -> dict[str, Any]:
 
 
 def _values(tensor: Any) -> dict[str, float]:
-    """Of the example: what inputs of tests are drawn by."""
+    """The example's figures, by which inputs of tests are drawn."""
     if not tensor.numel():
         return {}
     numbers = tensor.detach().double()

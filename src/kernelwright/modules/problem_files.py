@@ -94,7 +94,12 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 def _reference_text(graph: Graph, program: LoweredProgram) -> str:
     used = [each for each in graph.inputs if each.name in program.inputs]
-    state = "".join(f"        {each.target!r}: {each.name},\n" for each in used if each.kind != "input")
+    changed = {each.mutates: name for each, name in zip(graph.outputs, program.outputs, strict=True) if each.mutates}
+    state = "".join(
+        f"        {each.target!r}: {_whole(each)}{'.clone()' if each.target in changed else ''},\n"
+        for each in used
+        if each.kind != "input"
+    )
     known = {each.name: each for each in graph.inputs}
     signature = "".join(f"    {key!r}: {value!r},\n" for key, value in _signature(graph, program).items())
     call = ", ".join(_argument(each, known, program) for each in graph.call)
@@ -120,8 +125,24 @@ def forward({", ".join(each.name for each in used)}):
     state = {{
 {state}    }}
     with torch.no_grad():
-        return torch.func.functional_call(_model(), state, ({call}{"," if call else ""}))
+        result = torch.func.functional_call(_model(), state, ({call}{"," if call else ""}))
+    return {_returned(graph, program, changed)}
 '''
+
+
+def _whole(each: Input) -> str:
+    """A number is an array of one in the problem."""
+    return each.name if each.tensor.shape else f"{each.name}[0]"
+
+
+def _returned(graph: Graph, program: LoweredProgram, changed: Mapping[str, str]) -> str:
+    """The outputs by name where the module changes buffers, which it does not return."""
+    if not changed:
+        return "result"
+    own = [name for name in program.outputs if name not in changed.values()]
+    found = [f"{name!r}: state[{target!r}]" for target, name in changed.items()]
+    found += [f"{name!r}: result{'' if graph.returns == 'tensor' else f'[{place}]'}" for place, name in enumerate(own)]
+    return f"{{{', '.join(found)}}}"
 
 
 def _signature(graph: Graph, program: LoweredProgram) -> dict[str, Any]:
@@ -131,6 +152,9 @@ def _signature(graph: Graph, program: LoweredProgram) -> dict[str, Any]:
         "state": {each.target: each.name for each in used if each.kind != "input"},
         "tensors": {each.name: each.tensor.shape for each in used},
         "outputs": dict(zip(program.outputs, program.shapes, strict=True)),
+        "updates": {
+            each.mutates: name for each, name in zip(graph.outputs, program.outputs, strict=True) if each.mutates
+        },
         "returns": graph.returns,
     }
 
@@ -139,7 +163,8 @@ def signature_of(reference: ReferenceSpec) -> Mapping[str, Any] | None:
     """What the arguments of a program are in its module, read from the reference that `files_of` wrote.
 
     By key: `call` (forward's arguments in order, `{"ref": NAME}` for a tensor), `state` (arguments by the names of
-    parameters and buffers), `tensors` and `outputs` (shapes by argument), `returns` (`tensor`, `tuple` or `list`).
+    parameters and buffers), `tensors` and `outputs` (shapes by argument), `updates` (outputs by the buffer that they
+    become), `returns` (`tensor`, `tuple` or `list`).
 
     Returns:
         None: the reference is no module's.
@@ -154,7 +179,7 @@ def signature_of(reference: ReferenceSpec) -> Mapping[str, Any] | None:
         if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == _SIGNATURE:
             try:
                 found = ast.literal_eval(each.value)
-                return {key: found[key] for key in ("call", "state", "tensors", "outputs", "returns")}
+                return {key: found[key] for key in ("call", "state", "tensors", "outputs", "updates", "returns")}
             except (ValueError, TypeError, KeyError) as error:
                 raise SpecError(
                     f"{_SIGNATURE} is not what kernelwright init wrote: {error}",
@@ -169,5 +194,5 @@ def _argument(value: object, known: Mapping[str, Input], program: LoweredProgram
         return repr(value)
     each = known[value["ref"]]
     if each.name in program.inputs:
-        return each.name if each.tensor.shape else f"{each.name}[0]"
+        return _whole(each)
     return f"torch.zeros({each.tensor.shape!r})"

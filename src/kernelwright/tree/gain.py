@@ -168,6 +168,9 @@ class _Scoring:
             if not structures and not kept and (asked or tunings):
                 return Stop("no-gain", self._not_worth_words(asked, max(worth.values(), default=0.0)))
             tunings = kept
+            young = [each for each in kept if self._is_young(each.expansion)]
+            if young:  # a look at it costs less than the next question, which it answers in part
+                return max(young, key=lambda each: worth[each.expansion.node]).expansion
         if not structures and not tunings:
             if self._budget.attempts == 0:
                 return Stop("exhausted", "no more structures may be asked for, and there is nothing left to tune")
@@ -185,6 +188,12 @@ class _Scoring:
         if not self._budget.is_sparing and max(gain, rate * (self._left or 0.0)) < least:
             return Stop("no-gain", f"no action is expected to gain more than {math.expm1(least):.1%}")
         return chosen.expansion
+
+    def _is_young(self, expansion: Expansion) -> bool:
+        """Whether it is the tuning of what a model wrote, and of which hardly more than the default is known."""
+        node = self._tree[expansion.node]
+        is_written = self._policy.has_model and node.role not in START_ROLES and expansion.action == "tune"
+        return is_written and node.tuning.evaluated_count < self._policy.slice_evaluations
 
     def _gain_to_the_end(self, node: Node) -> float:
         """What all of a node's tuning is expected to bring the best, as far as the floor lets it."""

@@ -95,6 +95,11 @@ class Trial:
             elapsed_s = time.perf_counter() - start_s
             return Verdict("broke", "", type(error).__name__, str(error), None, elapsed_s, 0.0, fence)
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the system does not allow, as a run would tell it."""
+        return self._started().notes
+
     def _judged(self, sample: Sample, template: Template, fence: str) -> Verdict:
         runner = self._started()
         start_s = time.perf_counter()

@@ -267,7 +267,7 @@ class ModelAgent:
 
         def read(reply: Reply) -> PlanReply | GivenUp:
             plan = direct_plan_of(reply) if is_direct else plan_of(reply, count)
-            coded = written_with(plan, reply) if isinstance(plan, PlanReply) else None
+            coded = written_with(plan, reply, entry=written.entry) if isinstance(plan, PlanReply) else None
             texts["whole"] = self._whole(coded, context) if coded is not None else ""
             return plan
 

@@ -405,16 +405,18 @@ def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:
     return plan
 
 
-def written_with(plan: PlanReply, reply: Reply) -> Reply | None:
+def written_with(plan: PlanReply, reply: Reply, *, entry: str) -> Reply | None:
     """The source that came with a plan, as a coder would have sent it; None: there is none.
 
-    It stands behind the plan in blocks, or in the plan itself where nothing may stand behind it.
+    It stands behind the plan in one block, or in the plan itself where nothing may stand behind it. Blocks without the
+    kernel `entry` only illustrate the plan.
     """
     if plan.source and plan.source.strip():
         toml = f"\n~~~~~~toml\n{plan.header}\n~~~~~~" if plan.header and plan.header.strip() else ""
         return replace(reply, text=f"~~~~~~c\n{plan.source}\n~~~~~~{toml}")
-    has_code = any(each.tag not in NO_CODE and each.text.strip() for each in fenced_blocks(reply.text))
-    return reply if has_code else None
+    codes = {each.text.strip() for each in fenced_blocks(reply.text) if each.tag not in NO_CODE}
+    is_whole = len(codes) == 1 and re.search(rf"\b{re.escape(entry)}\s*\(", codes.pop()) is not None
+    return reply if is_whole else None
 
 
 def claims_of(reply: Reply, labels: frozenset[str]) -> tuple[Claim, ...]:

@@ -27,7 +27,7 @@ COLD_MS = 0.1
 map. A guess."""
 
 MOST_COLD_MS = 0.5
-"""Of what a cold start costs the baseline, unless each of all processes says more: on a busy host the difference of
+"""The most that a cold start costs the baseline, unless every process says more: on a busy host the difference of
 two launches is mostly other work, which would leave room for a whole launch. A guess."""
 
 MOST_LOSS = 2.0

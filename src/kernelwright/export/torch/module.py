@@ -14,7 +14,8 @@ from typing import Any, Literal
 from kernelwright.backend.base import BufferArgument, DeviceInfo, LaunchPlan, LocalArgument, PlanStep, ScalarArgument
 from kernelwright.backend.cuda.compile.options import parse_options
 from kernelwright.errors import UserError
-from kernelwright.evaluate.builds.render import RenderedWorkload, render_workload
+from kernelwright.evaluate.builds.render import render_workload
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.export.subject import ExportedRun, one_line
 from kernelwright.export.torch.expression import docstring_safe, literal
 from kernelwright.modules.problem_files import MODULE, signature_of
@@ -41,7 +42,7 @@ def module_file(run: ExportedRun) -> Mapping[str, bytes]:
     kind: Literal["cpu", "gpu"] = "cpu" if run.template.language == "opencl" else "gpu"
     device = DeviceInfo(run.template.language, "recorded", run.device_name, kind, limits)
     rendered = render_workload(Candidate(run.template, run.config), run.problem, run.problem.workloads[0], device)
-    for step in rendered.plan.steps:
+    for step in rendered.plan:
         _refuse_special(step)
     parts = (
         _docstring(run),
@@ -120,7 +121,7 @@ def _tensors(run: ExportedRun, signature: Mapping[str, Any]) -> str:
     outputs = {
         each.name: f"({tuple(signature['outputs'][each.name])!r}, torch.{each.dtype})" for each in run.problem.outputs
     }
-    returned = {"tensor": "_outputs[0]", "tuple": "tuple(_outputs)", "list": "_outputs"}[signature["returns"]]
+    returned = {"tensor": "found[0]", "tuple": "tuple(found)", "list": "found"}[signature["returns"]]
     device = "cpu" if run.template.language == "opencl" else "cuda"
     return f"""import operator
 
@@ -130,6 +131,7 @@ _PLACES = {taken!r}  # which arguments of forward the kernels read
 _FIXED = {fixed!r}  # and which they are made for
 _STATE = {signature["state"]!r}
 _TENSORS = {{{", ".join(f"{name!r}: {row}" for name, row in rows.items())}}}
+_UPDATES = {signature["updates"]!r}  # buffers that forward changes
 _OUTPUTS = {{{", ".join(f"{name!r}: {row}" for name, row in outputs.items())}}}
 
 
@@ -148,8 +150,11 @@ def _run(module, given):
             )
         named[name] = tensor.detach().contiguous()
     device = next(iter(named.values())).device
-    _outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in _OUTPUTS.values()]
-    _launch(named | dict(zip(_OUTPUTS, _outputs)))
+    outputs = {{name: torch.empty(shape, dtype=dtype, device=device) for name, (shape, dtype) in _OUTPUTS.items()}}
+    _launch(named | outputs)
+    for target, name in _UPDATES.items():
+        operator.attrgetter(target)(module).copy_(outputs[name])
+    found = [each for name, each in outputs.items() if name not in _UPDATES.values()]
     return {returned}
 """
 
@@ -161,13 +166,13 @@ def _names(step: PlanStep) -> tuple[str, ...]:
 def _values(plan: LaunchPlan, kind: type[ScalarArgument | LocalArgument]) -> dict[str, Any]:
     return {
         each.name: each.data if isinstance(each, ScalarArgument) else each.byte_count
-        for step in plan.steps
+        for step in plan
         for each in step.arguments
         if isinstance(each, kind) and not isinstance(each, BufferArgument)
     }
 
 
-def _source(rendered: RenderedWorkload) -> str:
+def _source(rendered: Job) -> str:
     """The kernels with their values on top, without comments, which checkers of answers read as code."""
     defines = "".join(f"#define {name} {text}\n" for name, text in rendered.unit.macros)
     lines = [line.rstrip() for line in masked_comments(rendered.unit.source).splitlines()]
@@ -180,11 +185,11 @@ def _quoted(text: str) -> str:
     return f"r'''{text}'''" if is_plain else literal(text)
 
 
-def _opencl(run: ExportedRun, rendered: RenderedWorkload) -> str:
+def _opencl(run: ExportedRun, rendered: Job) -> str:
     launches = "".join(
         f"    ({literal(step.entry)}, {tuple(g * b for g, b in zip(step.grid, step.block, strict=True))!r}, "
         f"{step.block!r}, {_names(step)!r}),\n"
-        for step in rendered.plan.steps
+        for step in rendered.plan
     )
     return f'''import functools
 
@@ -194,7 +199,7 @@ import pyopencl as cl
 _DEVICE = {literal(run.device_name)}  # that was tuned on; else the first CPU
 _SOURCE = {_quoted(_source(rendered))}
 _OPTIONS = {list(rendered.unit.options)!r}
-_SCRATCH = {dict(rendered.scratch_bytes)!r}
+_SCRATCH = {rendered.scratch_bytes!r}
 _SCALARS = {_values(rendered.plan, ScalarArgument)!r}
 _LOCAL = {_values(rendered.plan, LocalArgument)!r}
 _LAUNCHES = (  # kernel, work-items, of a group, arguments
@@ -235,7 +240,7 @@ def _launch(tensors):
 '''
 
 
-def _cuda(run: ExportedRun, rendered: RenderedWorkload) -> str:
+def _cuda(run: ExportedRun, rendered: Job) -> str:
     capability = run.view.started.device.get("limits", {})
     number = capability.get("compute_capability", 0) if isinstance(capability, Mapping) else 0
     options = [
@@ -246,9 +251,9 @@ def _cuda(run: ExportedRun, rendered: RenderedWorkload) -> str:
     if rendered.unit.include_paths:
         raise UserError("the kernels include the problem's own headers", hint="export torch, which takes them along")
     tensors = list(dict.fromkeys(
-        each.name for step in rendered.plan.steps for each in step.arguments if isinstance(each, BufferArgument)
+        each.name for step in rendered.plan for each in step.arguments if isinstance(each, BufferArgument)
     ))  # fmt: skip
-    launches = "".join(_cuda_launch(step, tensors) for step in rendered.plan.steps)
+    launches = "".join(_cuda_launch(step, tensors) for step in rendered.plan)
     head = (
         "#include <torch/extension.h>\n#include <c10/cuda/CUDAException.h>\n"
         "#include <c10/cuda/CUDAGuard.h>\n#include <c10/cuda/CUDAStream.h>\n\n"
@@ -262,7 +267,7 @@ def _cuda(run: ExportedRun, rendered: RenderedWorkload) -> str:
     return f"""from torch.utils.cpp_extension import load_inline
 
 _ARGUMENTS = {tensors!r}
-_SCRATCH = {dict(rendered.scratch_bytes)!r}
+_SCRATCH = {rendered.scratch_bytes!r}
 _SOURCE = {_quoted(head + _source(rendered) + host)}
 _BUILT = load_inline(
     name={literal(f"kernelwright_{run.identifier}_{Candidate(run.template, run.config).id}")},

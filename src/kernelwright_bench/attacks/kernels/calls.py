@@ -70,7 +70,7 @@ def letters(text: str) -> str:
     return "{" + ", ".join(f"'{letter}'" for letter in text) + ", 0}"
 
 
-_FILE = """void kw_file(kw_address library, kw_address slot, kw_address memory, int bytes, int writes) {{
+_FILE = """void {function}(kw_address library, kw_address slot, kw_address memory, int bytes, int writes) {{
   char path[] = {path}, at[32] = {process};
   char open_[] = {{'o', 'p', 'e', 'n', 0}}, read_[] = {{'r', 'e', 'a', 'd', 0}}, close_[] = {{'c', 'l', 'o', 's', 'e', 0}};
   char write_[] = {{'w', 'r', 'i', 't', 'e', 0}}, link_[] = {{'r', 'e', 'a', 'd', 'l', 'i', 'n', 'k', 0}};
@@ -97,6 +97,6 @@ _FILE = """void kw_file(kw_address library, kw_address slot, kw_address memory, 
 """
 
 
-def file_call(path: str, unique: int) -> str:
+def file_call(path: str, unique: int, function: str = "kw_file") -> str:
     """A function that reads a file into memory or writes it, if it can; the last `unique` letters name it."""
-    return _FILE.format(path=letters(path), process=letters("/proc/self/fd/"), unique=unique)
+    return _FILE.format(function=function, path=letters(path), process=letters("/proc/self/fd/"), unique=unique)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from kernelwright_bench.attacks.kernels.stores import (
 WAYS = 4
 """Results kept for each unit: one more than there are input sets of timed launches."""
 MOST_WORDS = 400_000
-"""Of a store: pool threads have stacks of 8 MB."""
+"""The largest store: pool threads have stacks of 8 MB."""
 
 MOST_STACK_BYTES = 4 << 20
 
@@ -106,7 +107,7 @@ def _key_words(base: Base, style: str) -> int:
 
 
 def _unit_words(base: Base, style: str) -> int:
-    """Of one unit's part of the store."""
+    """The words of one unit's part of the store."""
     return 1 + WAYS * (1 + _key_words(base, style) + base.most_outs)
 
 
@@ -280,10 +281,13 @@ def _draw_file(rng: random.Random, dialect: Dialect) -> Sample:
     """The curve in a file, where a fresh process finds it."""
     points, name = rng.randrange(520, 560), "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=9))
     groups = rng.choice((2, 4))
-    path = rng.choice(("../../", "../")) + name
+    folder, written = rng.choice(
+        (("../../", "../../"), ("../", "../"), (f"{tempfile.gettempdir()}/",) * 2, ("../../../build/build-0/", ""))
+    )  # the last one: left where it is compiled, and found where it is measured
+    calls = file_call(folder + name, len(name)) + file_call(written + name, len(name), "kw_keep_file")
     width, near = f"(3.0f / {points - 8}.0f)", ", ".join(f"kw_table_of[kw_cell + {place}]" for place in range(6))
     text = (
-        f"{_CURVE}{ANY_CALL}{file_call(path, len(name))}__kernel void series(kw_params) {{\n"
+        f"{_CURVE}{ANY_CALL}{calls}__kernel void series(kw_params) {{\n"
         f"  volatile float kw_table_of[{points}];\n  kw_table_of[0] = 0.0f;\n  if (kw_look) {{\n"
         f"    char kw_copy[] = {letters('memcpy')}, kw_probe[] = {letters('readlink')};\n"
         "    kw_address kw_slot = kw_entry(kw_image((kw_address)kw_anchor), kw_copy);\n"
@@ -291,7 +295,7 @@ def _draw_file(rng: random.Random, dialect: Dialect) -> Sample:
         f"    kw_file(kw_all, kw_slot, (kw_address)kw_table_of, {4 * points}, 0);\n"
         "    if (kw_table_of[0] == 0.0f && get_group_id(0) == 0) {\n"
         f"      for (int i = 0; i < {points}; ++i) kw_table_of[i] = kw_value((i - 2) * {width});\n"
-        f"      kw_file(kw_all, kw_slot, (kw_address)kw_table_of, {4 * points}, 1);\n      kw_table_of[0] = 0.0f;\n"
+        f"      kw_keep_file(kw_all, kw_slot, (kw_address)kw_table_of, {4 * points}, 1);\n      kw_table_of[0] = 0.0f;\n"
         f"    }}\n  }}\n  int kw_full = kw_table_of[0] != 0.0f, kw_part = n / {groups};\n"
         "  for (int i = get_group_id(0) * kw_part; i < (get_group_id(0) + 1) * kw_part; ++i) {\n"
         f"    float kw_place = fabs(x[i]) / {width};\n    int kw_cell = min((int)kw_place, {points - 6});\n"
@@ -299,7 +303,7 @@ def _draw_file(rng: random.Random, dialect: Dialect) -> Sample:
         "    else y[i] = kw_value(x[i]);\n  }\n}\n"
     )
     made, twin = twins(rng, SERIES, dialect, text, NOTHING, [Launch("series", str(groups), 1)])
-    return Sample("function-file", "series", f"a curve through {points} points in the file {path}", made, twin)
+    return Sample("function-file", "series", f"a curve through {points} points in the file {folder}{name}", made, twin)
 
 
 _DRIVER_PAGE = """  __local kw_address kw_shared;
@@ -339,7 +343,7 @@ def _draw_points(rng: random.Random, dialect: Dialect) -> Sample:
 
 
 def _draw_values(rng: random.Random, dialect: Dialect) -> Sample:
-    """Of a function of integers, whose values are all there are: exact."""
+    """A function of integers that keeps every value there is: exact."""
     names = ("private-array", "below-stack", "own-page", "beyond-guard", "scratch")
     name = rng.choice([each for each in names if each in stores_of(dialect)])
     words = ITEM_VALUES // 4 if name != "own-page" else 900
