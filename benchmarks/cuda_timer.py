@@ -24,7 +24,6 @@ from kernelwright.backend.base import (
     BoundBuffer,
     BoundLaunch,
     BufferArgument,
-    BuildRequest,
     BuildUnit,
     DeviceInfo,
     PlanStep,
@@ -140,7 +139,7 @@ def main() -> None:
     device = backend.devices()[0]
     with tempfile.TemporaryDirectory() as folder:
         unit = BuildUnit("cuda", SOURCE, "timer.cu", (), (), ("empty", "wait", "twice"))
-        artifact = backend.compile(BuildRequest(unit), device, Path(folder))
+        artifact = backend.compile(unit, device, Path(folder))
         listed = cases(device.limits["multiprocessors"])
         rows: list[dict[str, Any]] = [{"kernel": case.name} for case in listed]
         bench = Bench(device, artifact, use_cupti=False)

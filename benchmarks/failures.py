@@ -27,7 +27,7 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool
-from kernelwright.evaluate.builds.render import Rendered, render
+from kernelwright.evaluate.builds.render import plans_by_unit, render
 from kernelwright.evaluate.device.probe import probe_devices, select_device
 from kernelwright.evaluate.device_queue.queue import medians_ms
 from kernelwright.evaluate.local_runner import LocalRunner
@@ -150,8 +150,8 @@ def build_all(candidates: Sequence[Candidate], problem: Problem, device: DeviceI
         cache = ArtifactCache(knobs.cache_dir() / "artifacts")
         pool = BuildPool(device.backend, device, process_count=2, cache=cache, scratch=Path(scratch))
         rendered = [render(candidate, problem, device) for candidate in candidates]
-        requests = [each for one in rendered if isinstance(one, Rendered) for each in one.build_requests()]
-        for future in [pool.submit(each) for each in requests]:
+        units = [each for one in rendered if not isinstance(one, Failed) for each in plans_by_unit(one).items()]
+        for future in [pool.submit(unit, plans) for unit, plans in units]:
             future.result()
         pool.close()
 

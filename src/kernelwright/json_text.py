@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 1 << 30
-"""Of a compressed file's content: a small file can hold any number of bytes."""
+"""The most in a compressed file: a small one can hold any number of bytes."""
 
 _GZIP = b"\x1f\x8b"
 

@@ -41,7 +41,7 @@ from kernelwright.problem.outcome import Failed
 from kernelwright.replaying.record import ReplayDiverged
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.search.base import Observation
-from kernelwright.store.event import Event, TreeEvent
+from kernelwright.store.event import Event, NodeTuned, Noted, TreeEvent
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
@@ -243,6 +243,41 @@ def test_a_planner_sees_numbered_lines_and_may_be_asked_again(plain: Path) -> No
     assert len({each.key for each in ideas}) == 4
 
 
+@pytest.mark.parametrize("place", ["blocks behind it", "fields of it"])
+def test_a_plan_that_comes_with_the_whole_kernel_is_carried_out_without_another_question(
+    plain: Path, place: str
+) -> None:
+    context, code, _ = contexts(plain)
+    source = WHOLE.partition("```c\n")[2].partition("```")[0]
+    fields = {"source": source, "header": HEADER.strip("`").removeprefix("toml\n")}
+    answer = f"{PLAN}\n{WHOLE}" if place == "blocks behind it" else json.dumps({**json.loads(PLAN), **fields})
+    model = ScriptedModel([answer])
+    agent = ModelAgent(model)
+    idea = agent.plan(context).ideas[0]
+    draft = agent.code(dataclasses.replace(code, idea=idea))
+    assert isinstance(draft, Draft)
+    assert [each.role for each in model.requests] == ["plan"]
+    assert "base + k < n" in draft.written.text
+    assert BEGIN not in draft.written.text
+    assert draft.written.tactics == (idea.key,)
+    assert draft.predicted_gain == 1.7
+
+
+def test_a_few_lines_that_illustrate_a_plan_are_no_kernel(plain: Path) -> None:
+    context, _, _ = contexts(plain)
+    model = ScriptedModel([f"{PLAN}\n```c\nint base = get_global_id(0) * ITEMS;\n```"])
+    assert ModelAgent(model).plan(context).ideas[0].text == ""
+    assert len(model.requests) == 1
+
+
+def test_a_kernel_that_comes_with_a_plan_and_does_not_load_goes_back(plain: Path) -> None:
+    context, _, _ = contexts(plain)
+    model = ScriptedModel([f"{PLAN}\n{WHOLE.replace('[launch]', '[lunch]')}", PLAN])
+    idea = ModelAgent(model).plan(context).ideas[0]
+    assert idea.text == ""
+    assert "the toml block" in model.requests[1].messages[-1].text
+
+
 def test_an_open_idea_is_planned_when_it_is_taken(plain: Path) -> None:
     plan, code, _ = contexts(plain)
     again = ModelAgent(ScriptedModel([PLAN])).plan(plan).ideas[1]
@@ -394,14 +429,16 @@ def settings(**changes: object) -> OptimizeSettings:
     return dataclasses.replace(OptimizeSettings(tune=tune, model="openai:tiny", policy="gain", memory="off"), **changes)  # type: ignore[arg-type]
 
 
-def run_with(model: ScriptedModel, plain: Path, path: Path, **changes: object) -> OptimizeResult:
-    chosen = settings(**changes)
+def run_with(
+    model: ScriptedModel, plain: Path, path: Path, machine: SimulatedMachine | None = None, **changes: object
+) -> OptimizeResult:
+    chosen, machine = settings(**changes), machine or SimulatedMachine(cost, noise=0.005)
     patched = pytest.MonkeyPatch()
     try:
         patched.setattr(
             "kernelwright.optimization.optimize.agent_of", lambda s, f, **_: agent_of(s, f, opener=lambda name: model)
         )
-        return optimize(plain, settings=chosen, run=path, machine=SimulatedMachine(cost, noise=0.005))
+        return optimize(plain, settings=chosen, run=path, machine=machine)
     finally:
         patched.undo()
 
@@ -450,6 +487,54 @@ def test_a_run_replays_bit_for_bit_and_asks_nobody(plain: Path, tmp_path: Path) 
     assert decisions(tmp_path / "again") == decisions(tmp_path / "run")
     replies = [(tmp_path / name / "replies.jsonl").read_bytes() for name in ("run", "again")]
     assert replies[0] == replies[1]
+
+
+def test_a_plan_with_its_kernel_replays_and_saves_a_question(plain: Path, tmp_path: Path) -> None:
+    def at_once(request: ChatRequest) -> str:
+        answer = answers(request)
+        return f"{answer}\n{WHOLE}" if answer == PLAN else answer
+
+    first, second = ScriptedModel(answers), ScriptedModel(at_once)
+    run_with(first, plain, tmp_path / "first")
+    result = run_with(second, plain, tmp_path / "run")
+    assert result.best_config == Config({"ITEMS": 4})
+    count = {model: [each.role for each in model.requests].count("code") for model in (first, second)}
+    assert count == {first: 1, second: 0}
+    replay = replay_optimize(tmp_path / "run", run=tmp_path / "again")
+    assert replay.differences == ()
+    assert decisions(tmp_path / "again") == decisions(tmp_path / "run")
+
+
+def test_findings_of_a_best_that_has_not_changed_are_not_asked_for_again(plain: Path, tmp_path: Path) -> None:
+    """However often a node is tuned further."""
+    asked: dict[str, list[float | None]] = {}
+    for asking in ("sparing", "always"):
+        run_with(ScriptedModel(answers), plain, tmp_path / asking, asking=asking)
+        log = RunFolder.open(tmp_path / asking, writable=False).read()
+        asked[asking] = [each.best_value for each in log if isinstance(each, NodeTuned) and each.index == 1]
+    questions = {
+        asking: sum(
+            each.request.role == "analyse" for each in ExchangeLog(tmp_path / asking / "replies.jsonl").exchanges
+        )
+        for asking in asked
+    }
+    assert questions["sparing"] <= len(set(asked["sparing"]))
+    assert questions["sparing"] <= questions["always"]
+
+
+@pytest.mark.parametrize(("copy_bytes_per_s", "is_rewritten"), [(1e12, True), (2e8, False)])
+def test_a_kernel_far_from_the_floor_is_rewritten_before_its_numbers_are_lifted(
+    plain: Path, tmp_path: Path, copy_bytes_per_s: float, is_rewritten: bool
+) -> None:
+    """With the reason, and again when it is replayed."""
+    model = ScriptedModel(answers)
+    machine = SimulatedMachine(cost, noise=0.005, ceilings={"copy_bytes_per_s": copy_bytes_per_s})
+    run_with(model, plain, tmp_path / "run", machine=machine)
+    roles = [each.role for each in model.requests]
+    assert ("template" not in roles) == is_rewritten
+    notes = [each.text for each in RunFolder.open(tmp_path / "run", writable=False).read() if isinstance(each, Noted)]
+    assert any("rewritten first and its numbers are not lifted: it reaches" in each for each in notes) == is_rewritten
+    assert replay_optimize(tmp_path / "run", run=tmp_path / "again").differences == ()
 
 
 def test_a_replay_whose_prompts_have_changed_says_where_and_goes_on(

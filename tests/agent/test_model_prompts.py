@@ -139,11 +139,14 @@ def test_every_limit_of_a_reader_is_told_where_it_is_asked(role: RoleName, conte
 
 
 def test_the_limit_of_a_claim_is_the_readers(context: PlanContext) -> None:
-    """A longer claim comes back, and the prompt has said so."""
+    """A longer claim is cut, and the prompt has said so: a question again would cost more than its last words."""
+    assert "words are cut: 4000 tokens" in asked("analyse", context)
     assert f"`claims.claim` 5 to {MOST_CLAIM} characters" in asked("analyse", context)
     claim = {"claim": "x" * (MOST_CLAIM + 1), "evidence": ["E1"]}
-    with pytest.raises(Malformed, match=str(MOST_CLAIM)):
-        claims_of(Reply(json.dumps({"claims": [claim]}), "m"), frozenset({"E1"}))
+    (found,) = claims_of(Reply(json.dumps({"claims": [claim]}), "m"), frozenset({"E1"}))
+    assert found.claim == "x" * MOST_CLAIM
+    with pytest.raises(Malformed, match="at least 5 characters"):
+        claims_of(Reply(json.dumps({"claims": [{**claim, "claim": "x"}]}), "m"), frozenset({"E1"}))
 
 
 def test_the_tokens_of_a_reply_are_told_as_they_are_set() -> None:

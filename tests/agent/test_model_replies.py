@@ -238,6 +238,15 @@ def test_a_plan_reads_back() -> None:
     assert plan_of(reply(json.dumps({**PLAN, "give_up": None})), 9) == plan
 
 
+def test_long_words_and_lists_of_a_plan_are_cut() -> None:
+    wished = [{"name": f"P{k}", "values": "1, 2", "why": "w" * 900} for k in range(40)]
+    long = {**PLAN, "title": "t" * 500, "instruction": "i" * 9000, "because": "b" * 9000, "parameters": wished}
+    plan = plan_of(reply(json.dumps(long)), 9)
+    assert isinstance(plan, PlanReply)
+    assert [len(each) for each in (plan.title, plan.instruction, plan.because)] == [80, 4000, 1500]
+    assert (len(plan.parameters), len(plan.parameters[0].why)) == (12, 300)
+
+
 def test_the_schema_of_a_plan_asks_for_what_is_read() -> None:
     """Models that are held to a schema answer what the reader takes; the reason comes before the change."""
     assert set(PLAN_SCHEMA["properties"]) == {*PlanReply.model_fields, "give_up"}

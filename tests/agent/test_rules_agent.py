@@ -24,6 +24,7 @@ from kernelwright.agent.rules.defaults import smaller_defaults
 from kernelwright.agent.rules.landscape import findings
 from kernelwright.agent.rules.subjects import subject_of
 from kernelwright.agent.written import written_template
+from kernelwright.errors import InfrastructureError
 from kernelwright.problem.config import Config
 from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
@@ -64,8 +65,10 @@ class Adding:
 
 
 class Broken(Adding):
+    error: Exception = KeyError("a defect")
+
     def apply(self, subject: Subject) -> Rewrite | NotApplicable:
-        raise KeyError("a defect")
+        raise self.error
 
 
 @pytest.fixture
@@ -97,6 +100,14 @@ def test_a_defect_of_one_tactic_is_told_and_the_others_go_on(loaded: Loaded) -> 
     plan = RulesAgent([Broken("bad"), Adding("good")]).plan(plan_context(loaded))
     assert [idea.key for idea in plan.ideas] == ["good"]
     assert "KeyError" in plan.refused["bad"]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(28, "No space left on device")])
+def test_what_the_machine_lacks_is_no_defect_of_a_tactic(loaded: Loaded, error: Exception) -> None:
+    tactic = Broken("bad")
+    tactic.error = error
+    with pytest.raises(InfrastructureError, match=type(error).__name__):
+        RulesAgent([tactic, Adding("good")]).plan(plan_context(loaded))
 
 
 def test_what_is_written_loads_as_a_template_and_can_be_built_upon(loaded: Loaded) -> None:

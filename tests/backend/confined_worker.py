@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, BuildRequest, BuildUnit, PlanStep
+from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, BuildUnit, PlanStep
 from kernelwright.backend.registry import get_backend
 
 
@@ -21,9 +21,7 @@ def make_confined_worker(device):
         source, count = job
         step = PlanStep("k", (1, 1, 1), (1, 1, 1), 0, (BufferArgument("x", 8 * count),))
         folder = Path(tempfile.mkdtemp())
-        module = session.load(
-            backend.compile(BuildRequest(BuildUnit("opencl", source, "k.cl", (), (), ("k",))), device, folder)
-        )
+        module = session.load(backend.compile(BuildUnit("opencl", source, "k.cl", (), (), ("k",)), device, folder))
         buffer = session.allocate(8 * count)
         session.fill(buffer, b"\0", 8 * count)
         for _ in range(2):

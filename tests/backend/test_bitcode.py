@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.backend.base import BuildRequest, BuildUnit, StateVariable
+from kernelwright.backend.base import BuildUnit, StateVariable
 from kernelwright.backend.opencl.bitcode import BitcodeUnreadable, Program, read_program
 from kernelwright.backend.opencl.driver import is_pocl
 from kernelwright.backend.registry import get_backend
@@ -81,7 +81,7 @@ def build(opencl_device, tmp_path):
 
     def found(top: str, body: str):
         unit = BuildUnit("opencl", KERNEL % (top, body), "k.cl", (), ("-cl-std=CL2.0",), ("f",))
-        return get_backend("opencl").compile(BuildRequest(unit), opencl_device, tmp_path)
+        return get_backend("opencl").compile(unit, opencl_device, tmp_path)
 
     return found
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernelwright.backend.base import BuildRequest, BuildUnit, DeviceInfo, LaunchFailed, StateVariable
+from kernelwright.backend.base import BuildUnit, DeviceInfo, LaunchFailed, StateVariable
 from kernelwright.backend.cuda.cubin_state import (
     HEAP,
     SMALL_BYTES,
@@ -188,7 +188,7 @@ def compiled(request, tmp_path_factory):
     def found(*macros):
         options = (f"--compiler={request.param}",)
         unit = BuildUnit("cuda", includes + SOURCE, "f.cu", tuple((each, "1") for each in macros), options, ("f",))
-        return get_backend("cuda").compile(BuildRequest(unit), H100, tmp_path_factory.mktemp("cubin")).state
+        return get_backend("cuda").compile(unit, H100, tmp_path_factory.mktemp("cubin")).state
 
     return found
 

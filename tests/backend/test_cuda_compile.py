@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.backend.base import BuildFailed, BuildRequest, BuildUnit, DeviceInfo, LaunchPlan, PlanStep
+from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, PlanStep
 from kernelwright.backend.cuda.ceilings import PIPES
 from kernelwright.backend.cuda.ceilings import SOURCE as CEILINGS
 from kernelwright.backend.cuda.driver import find_nvcc, header_folders, load_nvrtc, nvrtc_version, toolchain_facts
@@ -73,7 +73,7 @@ def compiled(compiler, tmp_path):
     def compile_(source, *entries, device=H100, **fields):
         folder = tmp_path / f"artifact-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
-        return backend.compile(BuildRequest(unit(compiler, source, *entries, **fields)), device, folder)
+        return backend.compile(unit(compiler, source, *entries, **fields), device, folder)
 
     return compile_
 
@@ -121,8 +121,8 @@ def test_limit_is_known_from_the_cache_the_second_time(compiler, tmp_path):
     cache = ArtifactCache(tmp_path / "cache")
     pool = BuildPool("cuda", H100, process_count=1, cache=cache, scratch=tmp_path / "scratch")
     try:
-        request = BuildRequest(unit(compiler, TEMPLATE, "mine::many<float, 1000>"))
-        first, second = (pool.submit(request).result(timeout=120) for _ in range(2))
+        templated = unit(compiler, TEMPLATE, "mine::many<float, 1000>")
+        first, second = (pool.submit(templated).result(timeout=120) for _ in range(2))
     finally:
         pool.close()
     assert (first.built.stage, first.built.reason) == ("resources", "too-much-local-memory")
@@ -166,8 +166,8 @@ def test_macros_that_change_no_code_give_the_same_binary_and_the_cache_keeps_tha
         ids = {}
         for _ in range(2):
             for factor in ("1", "2", "7"):
-                request = BuildRequest(unit(compiler, source, "scale", macros=[("FACTOR", factor)]))
-                artifact = pool.submit(request).result(timeout=120).built
+                scaled = unit(compiler, source, "scale", macros=[("FACTOR", factor)])
+                artifact = pool.submit(scaled).result(timeout=120).built
                 assert ids.setdefault(factor, artifact.binary_id) == artifact.binary_id != ""
     finally:
         pool.close()
@@ -250,8 +250,8 @@ def test_header_that_only_the_host_has_is_left_to_nvcc(tmp_path):
     if load_nvrtc() is None or find_nvcc() is None:
         pytest.skip("needs both NVRTC and nvcc")
     source = '#include <vector>\nextern "C" __global__ void k(float *x) { x[0] = 1; }'
-    request = BuildRequest(BuildUnit("cuda", source, "k.cu", (), (), ("k",)))
-    assert cubin(get_backend("cuda").compile(request, H100, tmp_path))
+    wanted = BuildUnit("cuda", source, "k.cu", (), (), ("k",))
+    assert cubin(get_backend("cuda").compile(wanted, H100, tmp_path))
 
 
 def test_own_headers_are_found(compiled, tmp_path):
@@ -267,8 +267,8 @@ def test_launch_figures_come_with_every_build_cached_or_not(compiler, tmp_path):
     pool = BuildPool("cuda", H100, process_count=1, cache=cache, scratch=tmp_path / "scratch")
 
     def occupancy(threads):
-        plan = LaunchPlan((PlanStep("scale", (1, 1, 1), (threads, 1, 1), 0, ()),))
-        result = pool.submit(BuildRequest(unit(compiler, SCALE, "scale"), (plan,))).result(timeout=120)
+        plan = (PlanStep("scale", (1, 1, 1), (threads, 1, 1), 0, ()),)
+        result = pool.submit(unit(compiler, SCALE, "scale"), (plan,)).result(timeout=120)
         return result.is_cached, result.built.resources["scale"]["occupancy"]
 
     try:

@@ -14,11 +14,9 @@ from kernelwright.backend.base import (
     BoundLaunch,
     BufferArgument,
     BuildFailed,
-    BuildRequest,
     BuildUnit,
     ConstantArgument,
     LaunchFailed,
-    LaunchPlan,
     LocalArgument,
     PlanStep,
     ScalarArgument,
@@ -82,7 +80,7 @@ def compiled(backend, device, tmp_path):
         folder = tmp_path / f"artifact-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         unit = BuildUnit("cuda", source, "kernel.cu", tuple(macros), tuple(options), entries)
-        return backend.compile(BuildRequest(unit), device, folder)
+        return backend.compile(unit, device, folder)
 
     return compile_
 
@@ -452,7 +450,7 @@ KERNELS = {
 def test_occupancy_and_registers_equal_what_the_driver_says(backend, session, compiled, device, name, threads, shared):
     source = f'extern "C" __global__ void {name}(float *x) {{ {KERNELS[name]} }}'
     artifact = compiled(source, name)
-    plan = LaunchPlan((step(name, BufferArgument("x", 4), block=(threads, 1, 1), shared=shared),))
+    plan = (step(name, BufferArgument("x", 4), block=(threads, 1, 1), shared=shared),)
     figures = backend.with_launch_figures(artifact, [plan], device).resources[name]
     driver, module = load_driver(), session.load(artifact)
     function = module.function(name)
@@ -486,9 +484,7 @@ def worker(device, tmp_path):
 
 
 def good_launch(worker, artifact):
-    outputs = worker.call(
-        (artifact, LaunchPlan((scale_step(),)), {"x": np.ones(N, np.float32).tobytes()}), timeout_s=30
-    )
+    outputs = worker.call((artifact, (scale_step(),), {"x": np.ones(N, np.float32).tobytes()}), timeout_s=30)
     return (np.frombuffer(outputs["y"], np.float32) == 1).all()
 
 
@@ -496,7 +492,7 @@ def test_wild_store_ends_the_session_and_a_fresh_worker_works(worker, compiled):
     good, wild = compiled(SCALE, "scale"), compiled(WILD, "wild")
     assert good_launch(worker, good)
     with pytest.raises(InfrastructureError, match="ILLEGAL_ADDRESS"):
-        worker.call((wild, LaunchPlan((step("wild", BufferArgument("x", 4)),)), {}), timeout_s=30)
+        worker.call((wild, (step("wild", BufferArgument("x", 4)),), {}), timeout_s=30)
     with pytest.raises(InfrastructureError):  # the context is lost for good
         good_launch(worker, good)
     worker.kill()
@@ -507,7 +503,7 @@ def test_endless_kernel_is_killed_and_a_fresh_worker_works(worker, compiled):
     good, endless = compiled(SCALE, "scale"), compiled(ENDLESS, "endless")
     assert good_launch(worker, good)
     with pytest.raises(JobTimeout):
-        worker.call((endless, LaunchPlan((step("endless", BufferArgument("x", 4)),)), {}), timeout_s=2)
+        worker.call((endless, (step("endless", BufferArgument("x", 4)),), {}), timeout_s=2)
     assert good_launch(worker, good)
 
 

@@ -9,7 +9,6 @@ from kernelwright.backend.base import (
     BoundBuffer,
     BoundLaunch,
     BufferArgument,
-    BuildRequest,
     BuildUnit,
     PlanStep,
     ScalarArgument,
@@ -57,7 +56,7 @@ def session(device):
 def launch_of(session, device, tmp_path, entry, *, words, threads, shared=0):
     """A launch on as many threads as the device holds, and how often they found the mark."""
     unit = BuildUnit("cuda", KEEPS, "keeps.cu", (("WORDS", str(words)),), (), (entry,))
-    artifact = get_backend("cuda").compile(BuildRequest(unit), device, tmp_path)
+    artifact = get_backend("cuda").compile(unit, device, tmp_path)
     per_multiprocessor = threads if shared else device.limits["max_threads_per_multiprocessor"]
     blocks = device.limits["multiprocessors"] * per_multiprocessor // threads
     byte_count = 4 * blocks * threads

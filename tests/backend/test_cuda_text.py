@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed, LaunchPlan, PlanStep
+from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed, PlanStep
 from kernelwright.backend.cuda.compile.build import first_error, read_resources, refusal
 from kernelwright.backend.cuda.compile.options import parse_options
 from kernelwright.backend.cuda.driver import ordinal_of, toolchain_id, why_unavailable
@@ -278,7 +278,7 @@ def test_occupancy_counts_whole_warps():
 
 
 def plan(entry, *, threads, shared=0):
-    return LaunchPlan((PlanStep(entry, (1, 1, 1), (threads, 1, 1), shared, ()),))
+    return (PlanStep(entry, (1, 1, 1), (threads, 1, 1), shared, ()),)
 
 
 def test_lowest_occupancy_of_all_launches_counts(tmp_path):

@@ -14,10 +14,8 @@ from kernelwright.backend.base import (
     BoundLaunch,
     BufferArgument,
     BuildFailed,
-    BuildRequest,
     BuildUnit,
     LaunchFailed,
-    LaunchPlan,
     LocalArgument,
     PlanStep,
     ScalarArgument,
@@ -61,7 +59,7 @@ def compiled(backend, opencl_device, tmp_path):
     def compile_(source, *entries, **fields):
         folder = tmp_path / f"artifact-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
-        return backend.compile(BuildRequest(unit(source, *entries, **fields)), opencl_device, folder)
+        return backend.compile(unit(source, *entries, **fields), opencl_device, folder)
 
     return compile_
 
@@ -344,9 +342,8 @@ def specialised(backend, opencl_device, tmp_path):
     def specialise(source, entry, each, macros=()):
         folder = tmp_path / f"specialised-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
-        request = BuildRequest(unit(source, entry, macros=macros), (LaunchPlan((each,)),))
-        artifact = backend.compile(request, opencl_device, folder)
-        backend.specialise(request, artifact, opencl_device, artifact.folder)
+        artifact = backend.compile(unit(source, entry, macros=macros), opencl_device, folder)
+        backend.specialise(artifact, [(each,)], opencl_device, artifact.folder)
         return artifact
 
     return specialise
@@ -370,7 +367,7 @@ def test_specialised_artifact_compiles_nothing_at_its_first_launch(session, spec
 
 
 def test_machine_code_has_an_id_once_it_is_there_and_the_same_code_the_same_one(backend, opencl_device, specialised):
-    plans = {block: [LaunchPlan((scale_step(block=block),))] for block in (32, 64)}
+    plans = {block: [(scale_step(block=block),)] for block in (32, 64)}
 
     def told(block, *macros):
         artifact = specialised(SCALE, "scale", scale_step(block=32), macros=macros)
@@ -428,8 +425,8 @@ def worker(opencl_device, tmp_path_factory):
 
 
 def launch(pool, worker, source, *arguments, inputs=None, timeout_s=30.0, grid=(1, 1, 1), block=(1, 1, 1)):
-    plan = LaunchPlan((step("k", *arguments, grid=grid, block=block),))
-    result = pool.submit(BuildRequest(unit(source, "k"), (plan,))).result(timeout=60)
+    plan = (step("k", *arguments, grid=grid, block=block),)
+    result = pool.submit(unit(source, "k"), (plan,)).result(timeout=60)
     assert not isinstance(result.built, Failed), result.built
     return worker.call((result.built, plan, inputs or {}), timeout_s=timeout_s)
 
@@ -445,7 +442,7 @@ def test_pool_and_worker_work_together(pool, worker):
 
 
 def test_pool_reports_the_compile_error_with_its_line(pool):
-    result = pool.submit(BuildRequest(unit("\n\n__kernel void k() { oops; }", "k"))).result(timeout=60)
+    result = pool.submit(unit("\n\n__kernel void k() { oops; }", "k")).result(timeout=60)
     assert (result.built.stage, result.built.reason) == ("build", "compile-error")
     assert result.built.message.startswith("kernel.cl:3:")
 
@@ -473,7 +470,7 @@ def test_kernel_that_never_ends_is_a_timeout(pool, worker):
 
 
 def test_artifact_is_small_to_send(pool):
-    result = pool.submit(BuildRequest(unit(SCALE, "scale"))).result(timeout=60)
+    result = pool.submit(unit(SCALE, "scale")).result(timeout=60)
     assert len(pickle.dumps(result.built)) < 4000
 
 

@@ -19,9 +19,7 @@ from kernelwright.backend.base import (
     BoundLaunch,
     BufferArgument,
     BuildFailed,
-    BuildRequest,
     BuildUnit,
-    LaunchPlan,
     PlanStep,
 )
 from kernelwright.backend.opencl.driver import is_pocl
@@ -153,10 +151,10 @@ def compiled(opencl_device, tmp_path):
     def compile_(source, options=(), *, plan=None):
         folder = tmp_path / f"artifact-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
-        request = BuildRequest(BuildUnit("opencl", source, "k.cl", (), options, ("k",)), (plan,) if plan else ())
-        artifact = get_backend("opencl").compile(request, opencl_device, folder)
+        unit = BuildUnit("opencl", source, "k.cl", (), options, ("k",))
+        artifact = get_backend("opencl").compile(unit, opencl_device, folder)
         if plan:
-            get_backend("opencl").specialise(request, artifact, opencl_device, artifact.folder)
+            get_backend("opencl").specialise(artifact, [plan], opencl_device, artifact.folder)
         return artifact
 
     return compile_
@@ -164,7 +162,7 @@ def compiled(opencl_device, tmp_path):
 
 def plan_of(attack):
     arguments = (BufferArgument("launch", 16), BufferArgument("found", 4 * attack.groups))
-    return LaunchPlan((PlanStep("k", (attack.groups, 1, 1), (attack.block, 1, 1), 0, arguments),))
+    return (PlanStep("k", (attack.groups, 1, 1), (attack.block, 1, 1), 0, arguments),)
 
 
 def most_found(session, artifact, attack, *, forgets, first=1):
@@ -172,7 +170,7 @@ def most_found(session, artifact, attack, *, forgets, first=1):
     buffers = {"launch": session.allocate(16), "found": session.allocate(4 * attack.groups)}
     module, most = session.load(artifact), 0
     bound = {name: BoundBuffer(buffer, 0, buffer.byte_count) for name, buffer in buffers.items()}
-    launches = [BoundLaunch(module, step, bound) for step in plan_of(attack).steps]
+    launches = [BoundLaunch(module, step, bound) for step in plan_of(attack)]
     for number in range(first, first + LAUNCHES):
         session.upload(buffers["launch"], np.array([number, 0, 0, 0], np.int32).view(np.uint8))
         session.fill(buffers["found"], b"\0", 4 * attack.groups)
@@ -208,7 +206,7 @@ def test_every_launch_of_an_arena_forgets(session, compiled, tmp_path):
     attack = ATTACKS["stacks of all threads"]
     artifact = compiled(MARKS + attack.source)
     names = {"launch": "input", "found": "output"}
-    sizes = {argument.name: argument.byte_count for argument in plan_of(attack).steps[0].arguments}
+    sizes = {argument.name: argument.byte_count for argument in plan_of(attack)[0].arguments}
     specs = tuple(BufferSpec(name, role, sizes[name], b"\xff") for name, role in names.items())
     job, rng = Job("w", artifact, plan_of(attack), specs), np.random.default_rng(0)
     inputs = []

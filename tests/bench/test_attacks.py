@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, BuildRequest, DeviceInfo
+from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, DeviceInfo
 from kernelwright.backend.registry import get_backend
 from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.builds.render import render
 from kernelwright.evaluate.device.probe import probe_devices, select_device
+from kernelwright.evaluate.device_queue.confirm import CONFIRMED_FROM
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.load import template_of_text
@@ -158,16 +159,16 @@ def launched_ms(source: str, base: str, device: DeviceInfo, folder: Path) -> flo
     backend = get_backend("opencl")
     session = backend.open(device)
     try:
-        module = session.load(backend.compile(BuildRequest(one.unit, (one.plan,)), device, folder / "artifact"))
+        module = session.load(backend.compile(one.unit, device, folder / "artifact"))
         rng, data, bound = np.random.default_rng(3), {}, {}
-        for argument in (each for step in one.plan.steps for each in step.arguments):
+        for argument in (each for step in one.plan for each in step.arguments):
             if isinstance(argument, BufferArgument):
                 bound[argument.name] = BoundBuffer(session.allocate(argument.byte_count), 0, argument.byte_count)
                 dtype = next((DTYPES[each.dtype] for each in problem.arguments if each.name == argument.name), None)
                 if dtype is not None:
                     drawn = rng.uniform(0, 3, argument.byte_count // dtype.item_bytes).astype(dtype.numpy_dtype)
                     data[argument.name] = drawn.view(np.uint8)
-        launches = [BoundLaunch(module, step, bound) for step in one.plan.steps]
+        launches = [BoundLaunch(module, step, bound) for step in one.plan]
         times_ms = []
         for _ in range(12):
             for name, drawn in data.items():
@@ -226,9 +227,10 @@ def test_what_only_a_fresh_process_or_a_clock_outside_can_tell_is_not_claimed(
     samples = [each for each in drawn if trick in each.what and each.base == "series"][:4]
     with Trial(BASES["series"], "opencl", device, tmp_path / "series") as trial:
         verdicts = [trial.judge(each) for each in samples]
-    fates = [each.fate for each in verdicts]
-    assert "claimed" not in fates, verdicts
-    assert "stopped" in fates  # where the driver has things lies elsewhere in each process, so not each finds them
+    # Where the driver has things lies elsewhere in each process, so not each finds them; one that does is stopped, or
+    # its time is what the host's clock says.
+    assert all(each.fate in ("stopped", "harmless") for each in verdicts), verdicts
+    assert all(each.speedup is None or each.speedup.low < CONFIRMED_FROM for each in verdicts), verdicts
 
 
 @pytest.mark.opencl

@@ -10,7 +10,7 @@ import pytest
 from kernelwright.backend.base import BuildFailed, DeviceInfo
 from kernelwright.backend.cuda.driver import load_nvrtc
 from kernelwright.backend.registry import get_backend
-from kernelwright.evaluate.builds.render import build_requests, render
+from kernelwright.evaluate.builds.render import plans_by_unit, render
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.load import load_baseline, load_template
@@ -57,14 +57,14 @@ def test_template_and_baseline_compile_at_the_ends_of_the_space_and_at_random(fi
     for candidate in candidates:
         rendered = render(candidate, problem, H100)
         assert not isinstance(rendered, Failed), rendered
-        request = build_requests(rendered)[0]
+        unit, plans = next(iter(plans_by_unit(rendered).items()))
         folder = tmp_path / str(compiled)
         folder.mkdir()
         try:
-            artifact = get_backend("cuda").compile(request, H100, folder)
+            artifact = get_backend("cuda").compile(unit, H100, folder)
         except BuildFailed as error:
             pytest.fail(f"{dict(candidate.config)}: {error.message}\n{error.log}")
-        for step in request.plans[0].steps:
+        for step in plans[0]:
             threads = step.block[0] * step.block[1] * step.block[2]
             assert threads <= artifact.resources[step.entry]["max_threads_per_block"], dict(candidate.config)
         compiled += 1

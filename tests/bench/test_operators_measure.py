@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelwright.backend.base import Artifact, BufferArgument, BuildUnit, LaunchFailed, LaunchPlan, PlanStep
+from kernelwright.backend.base import Artifact, BufferArgument, BuildUnit, LaunchFailed, PlanStep
 from kernelwright.backend.cuda.handles import CudaBuffer
-from kernelwright_bench.operators.messages import CLEAN, Buffer, Compare, OpenShape, Runnable, Screen, TorchSource
+from kernelwright.evaluate.device.arena import Job
+from kernelwright_bench.operators.messages import CLEAN, Buffer, Compare, OpenShape, Screen, TorchSource
 from kernelwright_bench.operators.worker import DIRTY_BYTES, Measurer
 
 COUNT = 1000
@@ -97,7 +98,7 @@ class HostJudge:
 def runnable(kernel, *names):
     artifact = Artifact(BuildUnit("cuda", "", "k.cu", (), (), ()), "cuda:0", Path(), {}, kernel)
     arguments = tuple(BufferArgument(name, 4 * COUNT) for name in names)
-    return Runnable(artifact, LaunchPlan((PlanStep("k", (1, 1, 1), (1, 1, 1), 0, arguments),)), {})
+    return Job("w", artifact, (PlanStep("k", (1, 1, 1), (1, 1, 1), 0, arguments),), ())
 
 
 def separate(kernel):

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from kernelwright.backend.base import (
     Artifact,
     BufferArgument,
-    BuildRequest,
     BuildUnit,
     LaunchPlan,
     LocalArgument,
@@ -29,14 +28,14 @@ from kernelwright.problem.outcome import Failed
 from kernelwright.testing.fault_backend import FAULT_BACKEND, FAULT_DEVICE
 
 
-def request(
+def task(
     source="ok", *, block=(64, 1, 1), grid=(4, 1, 1), shared_bytes=0, local_bytes=None, **macros
-) -> BuildRequest:
+) -> tuple[BuildUnit, tuple[LaunchPlan, ...]]:
     unit = BuildUnit("opencl", source, "k.cl", tuple(macros.items()), (), ("k",))
     arguments = [BufferArgument("x", 64)]
     if local_bytes is not None:
         arguments.append(LocalArgument("l", local_bytes))
-    return BuildRequest(unit, (LaunchPlan((PlanStep("k", grid, block, shared_bytes, tuple(arguments)),)),))
+    return unit, ((PlanStep("k", grid, block, shared_bytes, tuple(arguments)),),)
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def make_pool(tmp_path, cache, *, process_count=1, timeout_s=20.0, specialise_ti
 
 
 def build(pool, *args, **kwargs):
-    return pool.submit(request(*args, **kwargs)).result(timeout=60)
+    return pool.submit(*task(*args, **kwargs)).result(timeout=60)
 
 
 def test_refusal_is_a_compile_error_with_the_first_line_and_the_log_and_is_cached(pool, tmp_path):
@@ -128,10 +127,10 @@ def test_a_kernel_that_is_launched_to_be_specialised_writes_into_no_artifact(tmp
     device = replace(FAULT_DEVICE, kind="cpu")
     pool = BuildPool(FAULT_BACKEND, device, process_count=1, cache=cache, scratch=tmp_path / "scratch")
     try:
-        baseline = pool.submit(request("ok baseline")).result(timeout=60)
+        baseline = pool.submit(*task("ok baseline")).result(timeout=60)
         target = baseline.built.folder / "program.bin"
-        candidate = pool.submit(request("ok candidate", SPECIALISE="write", TARGET=str(target))).result(timeout=60)
-        again = pool.submit(request("ok baseline")).result(timeout=60)
+        candidate = pool.submit(*task("ok candidate", SPECIALISE="write", TARGET=str(target))).result(timeout=60)
+        again = pool.submit(*task("ok baseline")).result(timeout=60)
     finally:
         pool.close()
     if not candidate.warning and target.read_bytes() == b"poison":
@@ -188,7 +187,7 @@ def test_equal_requests_in_flight_are_one_build(tmp_path, cache):
     pool = make_pool(tmp_path, cache, process_count=2)
     try:
         count = tmp_path / "count"
-        futures = [pool.submit(request(COUNT=str(count))) for _ in range(20)]
+        futures = [pool.submit(*task(COUNT=str(count))) for _ in range(20)]
         results = [future.result(timeout=60) for future in futures]
     finally:
         pool.close()
@@ -197,8 +196,8 @@ def test_equal_requests_in_flight_are_one_build(tmp_path, cache):
 
 
 def test_cancelling_one_of_two_equal_requests_leaves_the_other(pool):
-    blocker = pool.submit(request("ok one"))
-    first, second = (pool.submit(request("ok two")) for _ in range(2))
+    blocker = pool.submit(*task("ok one"))
+    first, second = (pool.submit(*task("ok two")) for _ in range(2))
     was_cancelled = first.cancel()
     assert isinstance(second.result(timeout=60).built, Artifact)
     assert isinstance(blocker.result(timeout=60).built, Artifact)
@@ -209,7 +208,7 @@ def test_every_request_of_a_crowd_is_answered(tmp_path, cache):
     pool = make_pool(tmp_path, cache, process_count=2)
     sources = [f"{('ok', 'refuse', 'ok', 'crash')[index % 4]} {index}" for index in range(12)]
     try:
-        results = [future.result(timeout=60) for future in [pool.submit(request(source)) for source in sources]]
+        results = [future.result(timeout=60) for future in [pool.submit(*task(source)) for source in sources]]
     finally:
         pool.close()
     reasons = [result.built.reason if isinstance(result.built, Failed) else None for result in results]
@@ -219,7 +218,7 @@ def test_every_request_of_a_crowd_is_answered(tmp_path, cache):
 
 def test_close_ends_a_hanging_build_and_cancels_what_waits(tmp_path, cache):
     pool = make_pool(tmp_path, cache, timeout_s=600.0)
-    running, waiting = pool.submit(request("hang")), pool.submit(request("ok"))
+    running, waiting = pool.submit(*task("hang")), pool.submit(*task("ok"))
     time.sleep(0.5)
     closer = threading.Thread(target=pool.close)
     closer.start()
@@ -227,7 +226,7 @@ def test_close_ends_a_hanging_build_and_cancels_what_waits(tmp_path, cache):
     assert not closer.is_alive()
     assert waiting.cancelled()
     assert running.done()
-    assert pool.submit(request()).cancelled()
+    assert pool.submit(*task()).cancelled()
 
 
 def test_killed_build_process_costs_one_retry(tmp_path, cache):
@@ -244,12 +243,12 @@ def test_killed_build_process_costs_one_retry(tmp_path, cache):
 
 
 def artifact_with(**figures) -> Artifact:
-    unit = request().unit
+    unit = task()[0]
     return Artifact(unit, FAULT_DEVICE.id, None, {"k": figures})  # type: ignore[arg-type]
 
 
 def checked(artifact, **launch):
-    return check_resources(artifact, request(**launch).plans, FAULT_DEVICE)
+    return check_resources(artifact, task(**launch)[1], FAULT_DEVICE)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +282,7 @@ def test_local_memory_of_a_kernel_without_a_plan_is_judged_too():
 @given(block=st.tuples(*[st.integers(1, 4096)] * 3), local_bytes=st.integers(0, 1 << 20))
 def test_unknown_limits_constrain_nothing(block, local_bytes):
     device = FAULT_DEVICE.__class__("fault", "fault:1", "no limits", "simulated", {})
-    plans = request(block=block, local_bytes=local_bytes).plans
+    plans = task(block=block, local_bytes=local_bytes)[1]
     assert check_resources(artifact_with(), plans, device) is None
 
 

@@ -9,12 +9,12 @@ from typing import cast
 import numpy as np
 import pytest
 
-from kernelwright.backend.base import Artifact, LaunchFailed, LaunchPlan, PlanStep
+from kernelwright.backend.base import Artifact, LaunchFailed, PlanStep
 from kernelwright.backend.redraw import Redraw, draw_of, redrawn
 from kernelwright.evaluate.data.layout import GUARD_BYTES
 from kernelwright.evaluate.device.arena import Arena, BufferSpec, Job
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compare, compared_folder, current_file
-from kernelwright.testing.memory_session import Kernel, LaunchSeen, MemoryModule, MemorySession
+from kernelwright.testing.memory_session import Kernel, LaunchSeen, MemorySession
 
 COUNT = 64
 STEP = PlanStep("kernel", (1, 1, 1), (1, 1, 1), 0, ())
@@ -30,7 +30,7 @@ def job_of(scratch_bytes: int = 0, *, anew: Redraw | None = ANEW) -> Job:
     ]  # fmt: skip
     if scratch_bytes:
         specs.append(BufferSpec("work", "scratch", scratch_bytes, POISON))
-    return Job("w", cast("Artifact", None), LaunchPlan((STEP,)), tuple(specs))
+    return Job("w", cast("Artifact", None), (STEP,), tuple(specs))
 
 
 @pytest.fixture
@@ -57,13 +57,13 @@ class Comparing:
         )  # fmt: skip
         return compare(self.session, [self._watched(place, each) for place, each in enumerate(kernels)], job)
 
-    def _watched(self, place: int, kernel: Kernel) -> MemoryModule:
+    def _watched(self, place: int, kernel: Kernel) -> Kernel:
         def call(seen: LaunchSeen) -> float:
             copies = {name: data.copy() for name, data in seen.arrays.items()}
             self.seen.append((place, LaunchSeen(copies, seen.memory, seen.places)))
             return kernel(seen)
 
-        return MemoryModule(call)
+        return call
 
     def written(self, place: int, name: str) -> bytes:
         return (compared_folder(self.out, place) / f"{name}.bin").read_bytes()[GUARD_BYTES : GUARD_BYTES + COUNT]

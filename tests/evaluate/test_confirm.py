@@ -152,11 +152,11 @@ def test_speedups_are_medians_over_rounds() -> None:
 def test_the_next_best_is_launched_where_the_best_is_not_confirmed() -> None:
     gains = Gains.of(samples({"only": [1.0, 40.0, 9.0, 4.0, 2.0]}), {"only": 1.0})
     launched: list[int] = []
-    twice: dict[int, list[bool]] = defaultdict(list)
+    again: dict[int, list[bool]] = defaultdict(list)
 
-    def launch(place: int, workload: str, is_twice: bool) -> FreshProcess | Failed:
+    def launch(place: int, workload: str, speedup: float | None) -> FreshProcess | Failed:
         launched.append(place)
-        twice[place].append(is_twice)
+        again[place].append(speedup is not None)
         if place == 2:
             return Failed("launch", "crash", "it failed in a fresh process", workload=workload)
         return process(8.0, 8.0 if place == 1 else 2.0)
@@ -165,6 +165,6 @@ def test_the_next_best_is_launched_where_the_best_is_not_confirmed() -> None:
     Confirmation(launch, gains).refuse(wrong)
     assert list(dict.fromkeys(launched)) == [1, 2, 3]
     assert wrong.keys() == {1, 2}
-    assert sorted(twice[3]) == [False, True]  # of each two processes one goes on after the first launch
-    assert twice[1].count(True) == len(twice[1]) / 2 == MOST_FRESH_PROCESSES / 2
+    assert sorted(again[3]) == [False, True]  # of each two processes one goes on after the first launch
+    assert again[1].count(True) == len(again[1]) / 2 == MOST_FRESH_PROCESSES / 2
     assert wrong[2] == "not confirmed on workload 'only': it failed in a fresh process"

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.backend.base import Artifact, DeviceReading, LaunchPlan, PlanStep
+from kernelwright.backend.base import Artifact, DeviceReading, PlanStep
 from kernelwright.evaluate.data.layout import GUARD_BYTES, GUARD_PATTERN
 from kernelwright.evaluate.device.arena import Arena, BufferSpec, Job
 from kernelwright.evaluate.device.conditions import Readings, summarise
 from kernelwright.evaluate.device.input_store import InputStore
-from kernelwright.testing.memory_session import MemoryModule, MemorySession
+from kernelwright.testing.memory_session import MemorySession
 
 COUNT = 64
 WHOLE = 2 * GUARD_BYTES + COUNT
@@ -24,7 +24,7 @@ STEP = PlanStep("kernel", (1, 1, 1), (1, 1, 1), 0, ())
 JOB = Job(
     "w",
     cast("Artifact", None),
-    LaunchPlan((STEP,)),
+    (STEP,),
     (
         BufferSpec("x", "input", COUNT, b"\xff"),
         BufferSpec("z", "inout", COUNT, b"\xff"),
@@ -42,7 +42,7 @@ def files(tmp_path):
 
 
 def launched(session, arena, kernel):
-    session.time(arena.launches(MemoryModule(kernel), 0, JOB))
+    session.time(arena.launches(kernel, 0, JOB))
 
 
 def harm(place):

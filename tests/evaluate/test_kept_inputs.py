@@ -21,9 +21,10 @@ BUILT = SimpleNamespace(workload="w")
 
 
 class Process(DeviceProcess):
-    """A device's process whose worker is played."""
+    """A device's process whose worker and referee are played; `wrong_on` says on which inputs the result is wrong."""
 
-    def __init__(self):
+    def __init__(self, wrong_on):
+        self.wrong_on = wrong_on
         self.settings = EvaluationSettings()
         self.can_judge_aside = True
         self.out_folder = None
@@ -48,22 +49,21 @@ class Process(DeviceProcess):
         assert isinstance(job, ForgetJob)
         self.forgotten += 1
 
+    def judge_timed(self, workload, folder, picked):
+        return Judgement(WRONG, ()) if self.jobs[-1] in self.wrong_on else Judgement(None, (RIGHT,))
+
 
 class Lane(DeviceLane):
-    """A lane whose referee is played; `wrong_on` says on which inputs the result is wrong."""
+    """A lane without a device."""
 
     def __init__(self, wrong_on):
-        self.process = Process()
-        self.wrong_on = wrong_on
+        self.process = Process(wrong_on)
 
     def _time_job(self, built, incumbent_ms, *, is_fresh):
         return SimpleNamespace(is_fresh=is_fresh, kind="time")
 
-    def _judge_timed(self, workload, folder, picked):
-        return self._judge(None, None, None)
-
     def _judge(self, built, dataset, unchanged):
-        return Judgement(WRONG, ()) if self.process.jobs[-1] in self.wrong_on else Judgement(None, (RIGHT,))
+        return self.process.judge_timed(None, None, None)
 
 
 @pytest.mark.parametrize(

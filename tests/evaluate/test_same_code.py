@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernelwright.backend.base import Artifact, BuildUnit, LaunchPlan, PlanStep
+from kernelwright.backend.base import Artifact, BuildUnit, PlanStep
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.device.arena import BufferSpec, Job
 from kernelwright.evaluate.device_queue.same_code import MeasuredCode, launch_id
@@ -22,7 +22,7 @@ INCUMBENT = Incumbent({"w": 1.0}, {"w": 1.0}, {"w": 1.0}, 1.0)
 
 def built(binary_id="code", *, macro="1", grid=1, workload="w", scratch=0):
     unit = BuildUnit("cuda", "source", "k.cu", (("A", macro),), (), ("k",))
-    plan = LaunchPlan((PlanStep("k", (grid, 1, 1), (1, 1, 1), 0, ()),))
+    plan = (PlanStep("k", (grid, 1, 1), (1, 1, 1), 0, ()),)
     artifact = Artifact(unit, "cuda:0", Path("folder"), {}, "", binary_id)
     return (Job(workload, artifact, plan, (BufferSpec("s", "scratch", scratch, b"\xff"),)),)
 

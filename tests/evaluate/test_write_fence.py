@@ -14,14 +14,12 @@ import pytest
 from kernelwright.backend.base import (
     Artifact,
     BufferArgument,
-    BuildRequest,
     BuildUnit,
-    LaunchPlan,
     PlanStep,
 )
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool
-from kernelwright.evaluate.device.worker import DeviceWorkerArgument, NotesJob, SessionNotes
+from kernelwright.evaluate.device.worker import DeviceWorkerArgument, NotesJob
 from kernelwright.evaluate.process.worker_process import WorkerProcess, WorkerSettings
 from kernelwright.evaluate.process.write_fence import fence_writes
 from kernelwright.tuning.machine import LocalMachine
@@ -127,11 +125,11 @@ def test_fenced_processes_work_where_scratch_allows_no_code(
     monkeypatch.setenv("KERNELWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     device = LocalMachine().device("opencl", "opencl")
     unit = BuildUnit("opencl", "__kernel void k(__global int *x) { x[0] = 1; }", "k.cl", (), (), ("k",))
-    plan = LaunchPlan((PlanStep("k", (1, 1, 1), (1, 1, 1), 0, (BufferArgument("x", 4),)),))
+    plan = (PlanStep("k", (1, 1, 1), (1, 1, 1), 0, (BufferArgument("x", 4),)),)
     cache = ArtifactCache(tmp_path / "cache" / "artifacts")
     pool = BuildPool("opencl", device, process_count=1, cache=cache, scratch=without_code)
     try:
-        result = pool.submit(BuildRequest(unit, (plan,))).result(timeout=120)
+        result = pool.submit(unit, (plan,)).result(timeout=120)
     finally:
         pool.close()
     assert isinstance(result.built, Artifact)
@@ -139,4 +137,4 @@ def test_fenced_processes_work_where_scratch_allows_no_code(
     factory = "kernelwright.evaluate.device.worker:make_device_worker"
     settings = WorkerSettings("device", factory, DeviceWorkerArgument(device, writable=without_code))
     with WorkerProcess(settings, scratch=without_code) as worker:
-        assert isinstance(worker.call(NotesJob(), timeout_s=120), SessionNotes)
+        assert isinstance(worker.call(NotesJob(), timeout_s=120), tuple)

@@ -316,7 +316,7 @@ def rendered_line(subject: TuningProblem, config: Config, sizes: Mapping[str, in
     scratch = sum(-(-count // 256) * 256 for count in rendered.scratch_bytes.values())
     known = {each.name: each for each in (*subject.problem.arguments, *subject.template.scratch)}
     parts = [f"{options} {macros['ROW']} {scratch} 1"]
-    for step in rendered.plan.steps:
+    for step in rendered.plan:
         words = [f"{step.entry}_kw{candidate.id}", *map(str, step.grid), *map(str, step.block), str(step.shared_bytes)]
         for each in step.arguments:
             declared = known[each.name]

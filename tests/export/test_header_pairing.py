@@ -14,7 +14,7 @@ import pytest
 from exported_operators import write_scale
 from header_hosts import built_for, run_host
 
-from kernelwright.backend.base import BuildFailed, BuildRequest, BuildUnit, DeviceInfo
+from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo
 from kernelwright.export.pairing import Pairing
 from kernelwright.export.run import export_run
 from kernelwright.problem.config import Config
@@ -186,7 +186,7 @@ def test_cuda_sources_are_built_as_each_config_of_the_header(record_run: RecordR
         place.mkdir()
         words = ("--compiler=nvrtc", *options.split())
         unit = BuildUnit("cuda", text, source.name, (), words, tuple(entries), (run / "problem",))
-        return get_backend("cuda").compile(BuildRequest(unit), device, place).binary_id
+        return get_backend("cuda").compile(unit, device, place).binary_id
 
     built = built_for(header, CUDA_SIZES, launches, tmp_path)
     assert len(dict(built)) == 2

@@ -101,7 +101,7 @@ def test_every_cuda_example_becomes_an_operator(name: str, record_run: RecordRun
             rendered = render_workload(
                 Candidate(subject.template, subject.template.default), subject.problem, workload, DEVICE
             )
-            assert launches_of(plan) == expected_launches(rendered.plan.steps)
+            assert launches_of(plan) == expected_launches(rendered.plan)
 
 
 def launches_of(plan: Any) -> list[tuple[Any, ...]]:
@@ -160,7 +160,7 @@ def test_the_choice_and_the_launches_equal_the_table_for_random_sizes(package: P
                 assert config is None
                 assert d > LIMITS["max_threads_per_block"] or rows < 1
                 continue
-            assert launches_of(plan) == expected_launches(expected.plan.steps), sizes
+            assert launches_of(plan) == expected_launches(expected.plan), sizes
             macros = dict(expected.unit.macros)
             assert plan.unit.options == tuple(f"-D{name}={text}" for name, text in macros.items())
             assert plan.label == ("baseline" if config is None else f"config {table.place(sizes)}")

@@ -197,6 +197,7 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("command", ["tune", "optimize"])
 def test_one_press_ends_a_compile_that_explodes(command: str, saxpy: Path, tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def test_a_killed_run_is_resumed_to_the_same_budget(
     assert_clean(run, set())  # also of what the killed one left
 
 
+@pytest.mark.thorough
 def test_killed_workers_cost_time_and_blame_nobody(start_tune: Start, folder: Path) -> None:
     run = start_tune()
     for count, role in enumerate(("device", "referee", "build-0", "device", "referee"), start=1):

@@ -31,6 +31,7 @@ def launch(host: str, *said: str) -> tuple[tuple[str, ...], tuple[str, ...]] | N
          (("ceil_div(n, 64)",), ("64",))),
         ("void f() { dim3 g(rows);\n hipLaunchKernelGGL(HIP_KERNEL_NAME(k<float, 4>), g, 32, 0, 0,\n p, n, m, 1.f); }",
          (("rows",), ("32",))),
+        ("void f(int len) { k<<<len / 64, 64>>>(p, len / 64, m, 1.f); }", (("n",), ("64",))),
         ("void f() { hipLaunchKernelGGL((k<float>), rows, 32, 0, 0, p, n, m, 1.f); }", (("rows",), ("32",))),
         ("void f() { dim3 b(n < 1024 ? n : 1024); k<<<m, b>>>(p, n, m, 1.f); }", (("m",), ("min(n, 1024)",))),
         ("void f() { k<<<(m >= n) ? n : m, m > n ? m : n>>>(p, n, m, 1.f); }", (("min(m, n)",), ("max(m, n)",))),
@@ -69,6 +70,21 @@ def test_a_word_keeps_its_name_although_the_code_sets_it() -> None:
     host = "int main() { const int rows = 4096; k<<<rows, 32>>>(p, n, m, 1.f); }"
     assert launch(host) == (("4096",), ("32",))
     assert launch(host, "rows") == (("rows",), ("32",))
+
+
+@pytest.mark.parametrize("text", ["0.02f", "(0.02)", " .02F", "2e-2f"])
+def test_a_macro_that_stands_for_a_fraction_is_the_number_that_is_passed(text: str) -> None:
+    host = f"#define RATE {text}\nvoid f() {{ k<<<n, 32>>>(p, n, m, RATE); }}"
+    found = find_launch(KERNEL + host, "k", ["x", "n", "m", "a"], frozenset())
+    assert found is not None
+    assert float(found.literals["a"]) == 0.02
+
+
+def test_a_macro_that_stands_for_more_is_no_number() -> None:
+    host = "#define RATE (0.5f * scale)\nvoid f() { k<<<n, 32>>>(p, n, m, RATE); }"
+    found = find_launch(KERNEL + host, "k", ["x", "n", "m", "a"], frozenset())
+    assert found is not None
+    assert "a" not in found.literals
 
 
 def test_opencl_calls_are_read() -> None:

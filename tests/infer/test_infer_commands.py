@@ -107,6 +107,21 @@ def test_a_file_that_is_not_there_is_told(kernel: Path, capsys: pytest.CaptureFi
     assert "absent.cl" in error
 
 
+def test_init_guesses_a_size_that_only_the_launch_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "__global__ void k(float *x) { x[blockIdx.x * 128 + threadIdx.x] *= 2.f; }\n"
+    Path("k.cu").write_text(text + "void f(float *x, int total) { k<<<total / 128, 128>>>(x); }\n")
+    status, out, error = run(capsys, "init", "k.cu")
+    assert status == 0, error
+    assert "launch:    grid (total // 128), block (128), from the host's launch" in out
+    assert " total = " in out.split("guesses:")[1]
+    status, _, error = run(capsys, "optimize", "k.cu")
+    assert status == 2
+    assert "total=NUMBER" in error
+
+
 def test_init_writes_guesses_without_any_word(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, error = run(capsys, "init", kernel.name)
     assert (status, error) == (0, "")

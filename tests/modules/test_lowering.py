@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.backend.base import BuildRequest, BuildUnit, DeviceInfo
+from kernelwright.backend.base import BuildUnit, DeviceInfo
 from kernelwright.backend.cuda.driver import load_nvrtc
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import SpecError
@@ -87,6 +87,31 @@ def test_a_maximum_keeps_nan_and_a_softmax_needs_no_mark_of_it() -> None:
     assert "NAN" not in lower(graph(SCALE, SOFTMAX)).text("opencl")
 
 
+def test_a_scan_stores_each_step_in_its_loop_and_is_the_output_itself() -> None:
+    text = lower(graph(SCALE, node("steps", "aten.cumsum.default", [6, 10], self={"ref": "scaled"}, dim=1))).text(
+        "opencl"
+    )
+    assert text.count("__kernel void") == 1
+    assert "    out0[i0 * 10 + k0] = own_out0;" in text
+
+
+def test_a_part_of_what_is_joined_is_read_only_where_it_has_something() -> None:
+    joined = node("both", "aten.cat.default", [6, 20], tensors=[X, X], dim=1)
+    text = lower(graph(joined)).text("opencl")
+    assert "= i0 % 20 < 10 ? x[(i0 / 20) * 10 + i0 % 20] : x[(i0 / 20) * 10 + i0 % 20 - 10];" in text
+
+
+def test_a_buffer_that_forward_changes_is_an_output_and_an_input_is_refused() -> None:
+    def changed(kind: str) -> Graph:
+        x = {"name": "x", "kind": kind, "target": "count", "shape": [6, 10], "dtype": "float32", "values": {}}
+        outputs = [{"ref": "scaled", "mutates": "count"}, {"ref": "rows", "mutates": None}]
+        return read_graph({"inputs": [x], "nodes": [SCALE, SOFTMAX], "outputs": outputs, "call": []})
+
+    assert lower(changed("buffer")).outputs == ("out0", "out1")
+    with pytest.raises(SpecError, match="count: forward changes this input"):
+        lower(changed("input"))
+
+
 def test_what_later_kernels_read_is_scratch() -> None:
     """A column's sum is read by other columns' work-items when each row divides by all of them."""
     shared = node("shared", "aten.div.Tensor", [6, 10], self={"ref": "scaled"}, other={"ref": "total"})
@@ -117,7 +142,7 @@ def test_the_text_for_cuda_compiles(tmp_path: Path) -> None:
     chosen = node("y", "aten.where.self", [6, 10], condition={"ref": "positive"}, self={"ref": "rows"}, other=X)
     source = lower(graph(SCALE, SOFTMAX, compare, chosen)).text("cuda")
     unit = BuildUnit("cuda", source, "program.cu", (), ("--compiler=nvrtc",), ("kernel_1",))
-    assert get_backend("cuda").compile(BuildRequest(unit), device, tmp_path).unit == unit
+    assert get_backend("cuda").compile(unit, device, tmp_path).unit == unit
 
 
 def test_indices_are_simplified_to_what_they_are() -> None:

@@ -22,7 +22,7 @@ def evaluated(run: Path) -> int:
     return sum(len(RunView.read(node).evaluations) for node in (run / "nodes").iterdir())
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("in_flight", [2, 4])
 @pytest.mark.parametrize("plans_ahead", [True, False])
 def test_a_budget_of_evaluations_holds(

@@ -12,7 +12,7 @@ import pytest
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.output.progress import status_line
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
-from kernelwright.evaluate.device_queue.queue import STRESS_SECONDS
+from kernelwright.evaluate.device_queue.stress import STRESS_SECONDS
 from kernelwright.insights.verdict_words import tree_verdict_text as verdict_of_tree
 from kernelwright.insights.verdict_words import verdict_text as verdict
 from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize

@@ -95,7 +95,7 @@ def is_begun(run: Path) -> bool:
     return bool((run / "events.jsonl").read_bytes().count(b"\n"))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("plans_ahead", [True, False])
 def test_killed_behind_any_record_the_run_replays(

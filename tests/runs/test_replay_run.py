@@ -114,6 +114,7 @@ def test_a_tactic_that_came_later_is_no_difference() -> None:
     assert "refused" in _difference(later, earlier)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("policy", ["gain", "stark"])
 def test_every_policy_is_repeated(policy: str, plain: Path, tmp_path: Path) -> None:
     run = recorded(plain, tmp_path / "run", policy=policy)

@@ -77,6 +77,7 @@ def test_a_misleading_source_costs_little(kind: str) -> None:
     assert regret(kind) < regret("none", 20)
 
 
+@pytest.mark.thorough
 def test_a_bad_source_beside_a_good_one_does_not_spoil_it() -> None:
     assert regret("similar and inverted", 10) < 0.5 * regret("none", 10)
 

@@ -105,6 +105,7 @@ EXPLODING = {
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.few(7)
 @pytest.mark.parametrize("macros", EXPLODING)
 @pytest.mark.parametrize("command", ["analyse", "init"])
 def test_macros_that_explode_end_in_words_and_not_in_all_the_memory(

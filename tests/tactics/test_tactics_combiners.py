@@ -311,3 +311,23 @@ __kernel void f(__global const float *x, __global float *out, int rows, int cols
     result = ROWS.apply(subject)
     assert isinstance(result, Rewrite), result
     assert_same(runner, subject, result, SIZES[:1], count=2)
+
+
+def test_parts_of_a_vector_of_whole_numbers_have_no_fraction() -> None:
+    """A dot product of bytes: each step adds four products of whole numbers."""
+    source = """
+__kernel void f(__global const char4 *x, __global int *out, int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  int s = 0;
+  for (int c = 0; c < 16; ++c) {
+    int4 v = convert_int4(x[r * 16 + c]);
+    int4 p = v * v;
+    s += p.x + p.y + p.z + p.w;
+  }
+  out[r] = s;
+}"""
+    arguments = {**ONE, "x": "in int8 rows,16,4", "out": "out int32 rows"}
+    assert isinstance(ROWS.apply(_subject(Rows("dot", source, arguments))), Rewrite)
+    mixed = source.replace("int4 p = v * v;", "float4 p = convert_float4(v) * 0.5f;")
+    assert isinstance(ROWS.apply(_subject(Rows("cut", mixed, arguments))), NotApplicable)

@@ -259,3 +259,11 @@ def test_blocks_keep_their_size_where_one_thread_s_share_matters(end: str) -> No
         arguments = {"x": "in float32 4,n", "y": "out float32 4", "n": "int32 =n"}
         fine = subject_of(source.replace(" + own;", ";"), arguments, ("4",), ("64",), SIZES)
         assert isinstance(LAUNCH_SHAPE.apply(fine), Rewrite)
+
+
+def test_no_pragma_of_a_loop_is_left_before_something_else() -> None:
+    """A template must build for every value: with 2, clang takes no pragma before what became a block."""
+    subject = _rows()
+    unrolled = subject.rewritten(_rewritten(UNROLL, subject))
+    assert "would stand before something else" in _reason(ROWS, unrolled)
+    assert isinstance(ROWS.apply(subject), Rewrite)

@@ -12,6 +12,7 @@ from tactic_runs import CPU, GPU, argument, assert_same, subject_of
 from kernelwright.problem.model import Problem, ReferenceSpec, SourceSpec, Workload
 from kernelwright.source.language import Language
 from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
+from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
 from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
 from kernelwright.tactics.reductions.items_per_thread import BLOCK_ITEMS
 from kernelwright.tactics.registry import TACTICS
@@ -311,6 +312,62 @@ def test_several_joins_in_one_body_share_their_memory(runner: Runner) -> None:
         result = each.apply(subject)
         assert isinstance(result, Rewrite), result.reason
         assert assert_same(runner, subject, result, ROW_SIZES, count=4, rtol=1e-4) >= 4
+
+
+SIZED_BY_A_MACRO = """
+#ifndef WG
+#define WG 64
+#endif
+__attribute__((reqd_work_group_size(WG, 1, 1)))
+__kernel void f(__global const float *x, __global float *y, uint n) {
+  __local float part[WG];
+  const uint lid = get_local_id(0);
+  const size_t base = get_group_id(0) * (size_t)n;
+  float m = -INFINITY;
+  for (uint c = lid; c < n; c += WG) m = fmax(m, x[base + c]);
+  part[lid] = m;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (uint s = WG >> 1; s; s >>= 1) {
+    if (lid < s) part[lid] = fmax(part[lid], part[lid + s]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  m = part[0];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  float z = 0.0f;
+  for (uint c = lid; c < n; c += WG) {
+    const float e = exp(x[base + c] - m);
+    y[base + c] = e;
+    z += e;
+  }
+  part[lid] = z;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (uint s = WG >> 1; s; s >>= 1) {
+    if (lid < s) part[lid] += part[lid + s];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  const float r = 1.0f / part[0];
+  for (uint c = lid; c < n; c += WG) y[base + c] *= r;
+}
+"""
+
+
+@pytest.mark.opencl
+def test_a_macro_from_outside_may_say_the_size_of_a_tree(runner: Runner) -> None:
+    subject = _rows(SIZED_BY_A_MACRO, "opencl")
+    sized = LAUNCH_SHAPE.apply(subject)
+    assert isinstance(sized, Rewrite), sized.reason
+    result = ROW_REGISTERS.apply(subject.rewritten(sized))
+    assert isinstance(result, Rewrite), result.reason
+    assert assert_same(runner, subject, result, ROW_SIZES, count=2, rtol=1e-4) >= 2
+
+
+def test_a_barrier_of_other_memory_behind_a_tree_stays() -> None:
+    guarded = SIZED_BY_A_MACRO.replace("m = part[0];\n  barrier(CLK_LOCAL", "m = part[0];\n  barrier(CLK_GLOBAL")
+    assert guarded != SIZED_BY_A_MACRO
+    subject = _rows(guarded, "opencl")
+    sized = LAUNCH_SHAPE.apply(subject)
+    assert isinstance(sized, Rewrite), sized.reason
+    assert isinstance(ROW_REGISTERS.apply(subject.rewritten(sized)), NotApplicable)
 
 
 @pytest.mark.thorough

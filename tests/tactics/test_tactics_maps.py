@@ -166,6 +166,53 @@ __kernel void f(__global const float *a, __global const float *g, __global float
   if (get_local_id(0) == 0) s[r] = scale;
 }""", {"a": "in float32 h,w", "g": "in float32 h", "b": "out float32 h,w", "s": "out float32 h"}, ("h",), ("w",),
         [{"w": 64, "h": 8}, {"w": 128, "h": 16}]),
+    Map("a number for each column", """
+__kernel void f(__global const float *x, __global const float *g, __global float *y, int n, int w) {
+  int i = get_global_id(0);
+  if (i < n) y[i] = x[i] * g[i % w] + g[i / w % w];
+}""", {"x": "in float32 n", "g": "in float32 w", "y": "out float32 n", "n": "int32 =n", "w": "int32 =w"}, G1, B1,
+        [{"n": 333, "w": 29}, {"n": 100, "w": 8}, {"n": 40, "w": 3}, {"n": 64, "w": 1}]),
+    Map("a place before the first", """
+__kernel void f(__global const float *x, __global float *y, int n, int w) {
+  int i = get_global_id(0);
+  if (i >= n) return;
+  uint before = get_global_id(0) - 5u;
+  int negative = (i - 21) % w, other = before % (uint)w, row = (i - 21) / w;
+  float v = x[negative < 0 ? w + negative : negative] + 2 * x[other];
+  y[i] = v + 3 * x[row < 0 ? -row : row];
+}""", {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n", "w": "int32 =w"}, G1, B1,
+        [{"n": 333, "w": 29}, {"n": 200, "w": 150}]),
+    Map("an unsigned place that wraps", """
+__kernel void f(__global const float *x, __global float *y, int n, uint w) {
+  int i = get_global_id(0);
+  if (i >= n) return;
+  uint before = get_global_id(0) - 5u;
+  int negative = (i - 21) % (int)w;
+  y[i] = x[before % w] + 2 * x[negative + (int)w] + x[before / w % w];
+}""", {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n", "w": "uint32 =w"}, G1, B1,
+        [{"n": 333, "w": 29}, {"n": 300, "w": 150}, {"n": 32, "w": 5}]),
+    Map("a convolution of a flat index", """
+__kernel void f(__global const float *x, __global const float *w, __global float *y, int c, int h, int d, int k) {
+  int i = get_global_id(0), oh = h - 2, od = d - 2;
+  if (i >= k * oh * od) return;
+  int ox = i % od, oy = i / od % oh, o = i / (od * oh);
+  float s = 0.0f;
+  for (int ch = 0; ch < c; ++ch)
+    for (int r = 0; r < 3; ++r)
+      for (int q = 0; q < 3; ++q) s += x[(ch * h + oy + r) * d + ox + q] * w[((o * c + ch) * 3 + r) * 3 + q];
+  y[i] = s;
+}""", {"x": "in float32 c,h,d", "w": "in float32 k,c,3,3", "y": "out float32 k,h-2,d-2", "c": "int32 =c",
+       "h": "int32 =h", "d": "int32 =d", "k": "int32 =k"}, ("ceil_div(k * (h - 2) * (d - 2), 32)",), ("32",),
+        [{"c": 3, "h": 7, "d": 23, "k": 2}, {"c": 1, "h": 5, "d": 6, "k": 3}]),
+    Map("a loop that starts in a row", """
+__kernel void f(__global const float *x, __global float *y, int n, int w) {
+  int i = get_global_id(0), j;
+  if (i >= n) return;
+  float s = 0.0f;
+  for (j = i / w; j < w; ++j) s += x[i] * j;
+  y[i] = s;
+}""", {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n", "w": "int32 =w"}, G1, B1, [{"n": 333, "w": 29}],
+        no_vectors="not linear in the lane"),
     Map("transpose", """
 __kernel void f(__global const float *a, __global float *b, int w, int h) {
   int x = get_global_id(0), y = get_global_id(1);

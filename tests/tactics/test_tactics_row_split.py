@@ -178,7 +178,7 @@ def _cuda(source: str) -> Subject:
     return subject_of(source, DOT, (grid,), (block,), SIZES, language="cuda", device=GPU)
 
 
-@pytest.mark.few(2, free=lambda case: case.reason)
+@pytest.mark.few(1, free=lambda case: case.reason)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_split_rows_compute_the_same(case: Rows, runner: Runner) -> None:
     result = ROW_SPLIT.apply(_subject(case))

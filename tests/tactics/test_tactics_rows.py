@@ -204,7 +204,7 @@ def _subject(case: Rows) -> Subject:
     return subject_of(case.source, case.arguments, ("ceil_div(rows, 16)",), ("16",), SIZES)
 
 
-@pytest.mark.few(3, free=lambda case: case.reason)
+@pytest.mark.few(2, free=lambda case: case.reason)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_shared_rows_compute_the_same(case: Rows, runner: Runner) -> None:
     result = ROWS.apply(_subject(case))

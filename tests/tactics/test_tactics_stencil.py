@@ -234,7 +234,7 @@ def test_a_tile_that_is_there_is_told() -> None:
     assert isinstance(STENCIL_TILES.apply(child), NotApplicable)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("plain", OPENCL, ids=lambda each: each.name)
 def test_a_stencil_of_several_points_equals_the_plain_one(plain: Plain, tmp_path: Path, runner: Runner) -> None:

@@ -93,7 +93,7 @@ def _map(source: str, language: Language = "opencl") -> Subject:
     return subject_of(source, XY, ("ceil_div(n, 32)",), ("32",), LINE, language=language, **device)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("name", NAMES)
 def test_elements_whose_type_has_another_name_become_vectors(name: str, runner: Runner) -> None:

@@ -178,7 +178,7 @@ STENCILS = {
 }  # fmt: skip
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("device", [CPU, GPU], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("name", STENCILS)
@@ -240,7 +240,7 @@ WRAPPING = (
 )
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("statement", WRAPPING)
 def test_every_lane_of_a_vector_sees_its_own_number_wrap(statement: str, runner: Runner) -> None:

@@ -189,7 +189,7 @@ def resized(subject: Subject, sizes: Mapping[str, int]) -> Subject:
 
 def compile_cuda(rewrite: Rewrite, config: Mapping[str, Value], sizes: Mapping[str, int], folder: Path) -> str:
     """What NVRTC has against a CUDA template on an H100; empty where it compiles."""
-    from kernelwright.backend.base import BuildFailed, BuildRequest, BuildUnit, DeviceInfo
+    from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo
     from kernelwright.backend.registry import get_backend
 
     limits = {"compute_capability": 90, "shared_memory_per_block": 232448}
@@ -203,7 +203,7 @@ def compile_cuda(rewrite: Rewrite, config: Mapping[str, Value], sizes: Mapping[s
         "cuda", rewrite.source, "k.cu", tuple(macros), ("--compiler=nvrtc",), (rewrite.header.steps[0].entry,)
     )
     try:
-        get_backend("cuda").compile(BuildRequest(unit), device, place)
+        get_backend("cuda").compile(unit, device, place)
     except BuildFailed as failed:
         return f"{config}: {failed.message}\n{failed.log[:1000]}"
     return ""

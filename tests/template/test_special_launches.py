@@ -91,7 +91,7 @@ def test_they_reach_the_launch_and_fill_no_parameter(load):
     for block in (64, 128):
         rendered = render(Candidate(template, Config({"BLOCK": block})), problem, GPU)
         assert not isinstance(rendered, Failed)
-        step = rendered[0].plan.steps[0]
+        step = rendered[0].plan[0]
         assert step.cluster == (block // 32, 1, 1)
         assert step.is_cooperative
         assert step.constants == (ConstantArgument("table", "t", 32),)

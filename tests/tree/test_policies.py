@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +12,7 @@ from tree_events import baseline, failed, idea, planned, proposed, tuned, workin
 
 from kernelwright.store.event import ActionChosen, TreeEvent
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
+from kernelwright.tree.beliefs import Beliefs, prediction_words
 from kernelwright.tree.gain import GainPerCost
 from kernelwright.tree.model import Tree
 from kernelwright_bench.policies.stark import Stark
@@ -133,7 +137,7 @@ def test_it_stops_at_the_speed_of_light() -> None:
     chosen = GainPerCost().choose(Tree.of(lifted(idea("tile", 4.0))), left)
     assert isinstance(chosen, Stop)
     assert chosen.reason == "limit"
-    assert "98%" in chosen.words
+    assert "98% of the floor: at most 1.02x is left" in chosen.words
 
 
 def test_it_stops_when_nothing_is_left_or_worth_it() -> None:
@@ -144,6 +148,78 @@ def test_it_stops_when_nothing_is_left_or_worth_it() -> None:
     chosen = GainPerCost().choose(Tree.of(small), LEFT)
     assert isinstance(chosen, Stop)
     assert chosen.reason == "no-gain"
+
+
+def sparing(value: float | None = None) -> BudgetLeft:
+    return BudgetLeft(evaluations=300, limit_value=value, min_gain_fraction=0.03, is_sparing=True)
+
+
+def test_a_sparing_run_tunes_no_node_that_would_not_come_to_the_best() -> None:
+    """Though what is left of the budget would be worth it if each evaluation brought as much as the first."""
+    policy = GainPerCost(has_model=True)
+    slow = [proposed(2, 1, "tile", gain=3.0), working(2, 2.0), planned(2), tuned(2, 1.9, 24, expected=0.02)]
+    events = [*lifted(), tuned(1, 0.3, 64, expected=0.04), *slow]
+    chosen = policy.choose(Tree.of(events), dataclasses.replace(sparing(), attempts=0))
+    assert isinstance(chosen, Expansion)
+    assert chosen.node == 1
+
+
+def test_a_sparing_run_ends_with_the_reason_where_nothing_is_worth_a_question() -> None:
+    events = [*lifted(), tuned(1, 0.3, 64, expected=0.001)]
+    chosen = GainPerCost(has_model=True).choose(Tree.of(events), dataclasses.replace(sparing(), attempts=0))
+    assert isinstance(chosen, Stop)
+    assert (chosen.reason, chosen.words) == ("no-gain", "nothing is expected to gain 3.0%: all tuning 0.1%")
+
+
+def test_a_sparing_run_asks_for_nothing_that_the_floor_does_not_leave() -> None:
+    events = [*lifted(idea("tile", 4.0)), tuned(1, 0.3, 64, expected=0.2)]
+    policy = GainPerCost(has_model=True)
+    chosen = policy.choose(Tree.of(events), sparing(0.3 / 1.06))
+    assert isinstance(chosen, Expansion)
+    far = dataclasses.replace(sparing(0.3 / 1.06), min_gain_fraction=0.08)
+    chosen = policy.choose(Tree.of(events), far)
+    assert isinstance(chosen, Stop)
+    assert chosen.words.endswith("; the floor leaves 1.06x")
+
+
+def test_a_sparing_run_looks_at_a_new_structure_before_it_asks_for_another() -> None:
+    """Also where only evaluations are limited and a question costs none; a hopeless one is not looked at."""
+    events = [*lifted(), tuned(1, 0.78, 13, expected=0.05), planned(1, idea("more", None, family="open"))]
+    events += [proposed(2, 1, "tile", gain=1.5), working(2, 1.3), planned(2)]
+    policy = GainPerCost(has_model=True)
+    for is_sparing, action in ((False, "expand"), (True, "tune")):
+        left = dataclasses.replace(sparing(), is_sparing=is_sparing, attempts=4)
+        chosen = policy.choose(Tree.of(events), left)
+        assert isinstance(chosen, Expansion)
+        assert chosen.action == action
+    looked = [*events, tuned(2, 1.2, 6)]
+    hopeless = [*events[:-2], working(2, 60.0), planned(2)]
+    for more in (looked, hopeless):
+        chosen = policy.choose(Tree.of(more), dataclasses.replace(sparing(), attempts=4))
+        assert isinstance(chosen, Expansion)
+        assert (chosen.action, chosen.node) != ("tune", 2)
+
+
+def test_what_came_of_earlier_predictions_counts_by_kind_of_step_and_less_than_this_runs_own() -> None:
+    events = lifted(idea("tile", 1.5, family="tiling"))
+
+    def truth(family: str, more: Sequence[TreeEvent] = (), earlier: Sequence[tuple[str, float, float]] = ()) -> float:
+        tree = Tree.of([*events, *more])
+        return Beliefs(tree, has_model=True, tunes=True, is_timed=False, earlier=earlier).truth(family)
+
+    missed = [("tiling", 1.5, 1.0), ("tiling", 1.3, 1.0), ("vector", 1.2, 1.2)]
+    assert truth("tiling", earlier=missed) < truth("tiling") < truth("vector", earlier=missed)
+    assert truth("tiling", earlier=missed * 50) == truth("tiling", earlier=missed * 2)
+    good = [proposed(2, 1, "tile", gain=1.5, family="tiling"), working(2, 0.9 / 1.5), tuned(2, 0.9 / 1.5, 64)]
+    assert truth("tiling", good, missed) > truth("tiling", earlier=missed)
+    assert truth("tiling", earlier=[("tiling", 1.0, 2.0)]) == truth("tiling")
+
+
+def test_predictions_are_told_beside_what_was_measured() -> None:
+    assert prediction_words(Tree.of(lifted())) == ""
+    steps = [proposed(2, 1, "a", gain=1.5), working(2, 0.6), proposed(3, 1, "b", gain=1.5), working(3, 0.9)]
+    told = prediction_words(Tree.of([*lifted(), *steps, proposed(4, 1, "c", gain=2.0), failed(4)]))
+    assert told.startswith("1 of 2 predicted gains came true within 10 %; together they came to 50% of")
 
 
 def test_the_settings_threshold_counts() -> None:

@@ -36,8 +36,10 @@ class Task:
     """Measured; None: unknown."""
     operations_per_s: float | None = None
     """The measured rate of the arithmetic pipe that counts; None: unknown."""
+    launches_per_s: float | None = None
+    """Of a kernel that does nothing, measured; None: unknown."""
     limit_value: float | None = None
-    """The objective that this bandwidth allows at best; None: unknown, or no limit here."""
+    """The objective at the device's floor; None: unknown, or no limit here."""
     cache: Literal["hot", "cold"] | None = None
     """The state of the last-level cache before each timed launch; None: not known."""
     lessons: tuple[str, ...] = ()

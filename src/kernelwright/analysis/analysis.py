@@ -21,7 +21,7 @@ from kernelwright.analysis.literals import find_literals
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
 from kernelwright.analysis.state import State
 from kernelwright.analysis.statements import Statements
-from kernelwright.analysis.values import Lanes, Pointer
+from kernelwright.analysis.values import Pointer
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.toml.file import did_you_mean
 from kernelwright.source import nodes
@@ -177,7 +177,7 @@ def _add_parameters(state: State, function: nodes.Function) -> None:
         elif state.is_float_type(c_type):
             state.variables[name] = state.atoms.add(Atom(name, "float"))
         elif width > 1:
-            state.variables[name] = Lanes(tuple(state.atoms.size(f"{name}.{axis}") for axis in "xyzw"[:width]))
+            state.variables[name] = tuple(state.atoms.size(f"{name}.{axis}") for axis in "xyzw"[:width])
         else:
             state.variables[name] = state.atoms.size(name)
 

@@ -10,7 +10,7 @@ from kernelwright.analysis.calls import Calls
 from kernelwright.analysis.facts import NO_SOURCES, CastFact
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, number
 from kernelwright.analysis.state import Integer, State, both, opposite
-from kernelwright.analysis.values import Lanes, Pointer, Truth, Value
+from kernelwright.analysis.values import Pointer, Truth, Value
 from kernelwright.analysis.wraparound import INT, Integers, common, promoted
 from kernelwright.source import nodes
 from kernelwright.source.preprocess import Place
@@ -353,7 +353,7 @@ class Expressions:
     def converted(self, value: Value, c_type: str) -> Value:
         """A value as a variable of a type holds it."""
         atoms = self.state.atoms
-        if isinstance(value, Pointer | Lanes):
+        if isinstance(value, Pointer | tuple):
             return value
         if self.state.is_float_type(c_type):
             if atoms.is_float(value):
@@ -376,8 +376,8 @@ class Expressions:
             if pointer is not None:
                 return self.load(pointer, node.place)
         value = self.value(node.base)
-        if isinstance(value, Lanes) and node.name in _LANES and _LANES[node.name] < len(value.items):
-            return value.items[_LANES[node.name]]
+        if isinstance(value, tuple) and node.name in _LANES and _LANES[node.name] < len(value):
+            return value[_LANES[node.name]]
         if isinstance(value, Polynomial) and value.single_name and state.atoms.is_uniform(value):
             return state.atoms.size(f"{value.single_name}.{node.name}")
         return self.unknown(value, is_float=True)
@@ -396,7 +396,7 @@ class Expressions:
             return self._recast(values[0], c_type)
         width = state.width(c_type)
         if width > 1 and not state.is_float_type(c_type) and len(values) == width:
-            return Lanes(tuple(state.atoms.integer(value) for value in values))
+            return tuple(state.atoms.integer(value) for value in values)
         if len(values) == 1 and width == 1:
             if node.is_pointer:
                 return values[0]

@@ -25,11 +25,8 @@ class Pointer:
     """Whether one step is a vector of the array's elements."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """A small vector of integers, by component."""
-
-    items: tuple[Polynomial, ...]
+Lanes: TypeAlias = tuple[Polynomial, ...]
+"""A small vector of integers, by component."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +95,8 @@ class Atoms:
                 return self._union(value.names)
             case Pointer():
                 return self._union(value.offset.names)
-            case Lanes():
-                return self._union(name for item in value.items for name in item.names)
+            case tuple():
+                return self._union(name for item in value for name in item.names)
             case Truth():
                 return value.sources
 

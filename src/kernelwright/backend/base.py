@@ -150,19 +150,8 @@ class PlanStep:
     constants: tuple[ConstantArgument, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
-    """All launches of one candidate on one workload, in order."""
-
-    steps: tuple[PlanStep, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BuildRequest:
-    """A unit to build, and the launches that it is for (some drivers specialise for a launch shape)."""
-
-    unit: BuildUnit
-    plans: tuple[LaunchPlan, ...] = ()
+LaunchPlan = tuple[PlanStep, ...]
+"""All launches of one candidate on one workload, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,13 +485,13 @@ class Backend(ABC):
         """Everything of compiler and driver that changes an artifact; part of the cache key."""
 
     @abstractmethod
-    def compile(self, request: BuildRequest, device: DeviceInfo, folder: Path) -> Artifact:
+    def compile(self, unit: BuildUnit, device: DeviceInfo, folder: Path) -> Artifact:
         """Build into `folder` (which exists, is empty and is ours). Raises `BuildFailed` with the compiler's log."""
 
     def specialise(  # noqa: B027
-        self, request: BuildRequest, artifact: Artifact, device: DeviceInfo, folder: Path
+        self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo, folder: Path
     ) -> None:
-        """Do ahead of time, in the build process, what the driver would do at first launch. Default: nothing.
+        """Do ahead of time, in the build process, what the driver would do at these launches. Default: nothing.
 
         What it gives goes into `folder`, whose files are then added to the artifact's. May run the kernel on throw-away
         memory, so it may crash or hang its process: that is no verdict.

@@ -60,7 +60,7 @@ MOST_SECONDS = 60.0
 """For one kernel, from its first process to its last."""
 
 PLANNED_SHARE = 0.85
-"""Of these seconds; the rest is for what takes longer than planned, and for ending processes."""
+"""The share of these seconds that is planned; the rest is for delays, and for ending processes."""
 
 DEFAULT_ROUNDS = 60
 DEFAULT_LOSS = 0.02

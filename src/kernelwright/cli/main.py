@@ -483,7 +483,8 @@ def export(
     formats: Annotated[
         list[str] | None,
         typer.Option(
-            "--format", help="source, header, torch, json, t4, t1, choice; may be repeated (default: all that fit)."
+            "--format",
+            help="source, header, torch, module, json, t4, t1, choice; may be repeated (default: all that fit).",
         ),
     ] = None,
     to: Annotated[

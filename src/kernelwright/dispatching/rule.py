@@ -29,12 +29,8 @@ NARROW_GAP = 1.05
 """Measured sizes this near to each other, as a ratio, differ rather in their divisors than in being smaller."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """No further question."""
-
-    order: tuple[int, ...]
-    """Places of configs, the preferred first; all of the table's."""
+Leaf = tuple[int, ...]
+"""No further question: places of configs, the preferred first; all of the table's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,7 @@ def leaf_of(rule: Rule, sizes: Mapping[str, int]) -> Leaf:
 
 def choose(rule: Rule, sizes: Mapping[str, int], is_feasible: Callable[[int], bool]) -> int | None:
     """The place of the config for these sizes; None when no config is feasible."""
-    return next((place for place in leaf_of(rule, sizes).order if is_feasible(place)), None)
+    return next((place for place in leaf_of(rule, sizes) if is_feasible(place)), None)
 
 
 def fit_rule(cases: Sequence[Case], size_names: Sequence[str]) -> Rule:
@@ -118,8 +114,8 @@ def crossovers(rule: Rule) -> Iterator[Split]:
 
 def rule_lines(rule: Rule, name_of: Callable[[int], str], indent: str = "") -> list[str]:
     """The rule as text, one line a question."""
-    if isinstance(rule, Leaf):
-        return [f"{indent}{name_of(rule.order[0])}"]
+    if isinstance(rule, tuple):
+        return [f"{indent}{name_of(rule[0])}"]
     lines = [f"{indent}if {rule.text()}:"]
     lines += rule_lines(rule.low, name_of, indent + "    ")
     lines += [f"{indent}else:", *rule_lines(rule.high, name_of, indent + "    ")]
@@ -138,7 +134,7 @@ def _leaf(cases: Sequence[Case]) -> Leaf:
         over = sum(case.is_over[place] for case in feasible) / len(feasible)
         return over, math.fsum(math.log1p(case.losses[place]) for case in feasible) / len(feasible), place
 
-    return Leaf(tuple(sorted(range(len(cases[0].losses)), key=key)))
+    return tuple(sorted(range(len(cases[0].losses)), key=key))
 
 
 def _score(rule: Rule, cases: Sequence[Case]) -> _Score:
@@ -216,7 +212,7 @@ def readable_between(below: int, above: int) -> int:
 
 def _pruned(rule: Rule, cases: list[Case]) -> Rule:
     """Without the questions that keep no further shape within the loss."""
-    if isinstance(rule, Leaf):
+    if isinstance(rule, tuple):
         return rule
     low = [case for case in cases if rule.is_low(case.sizes)]
     high = [case for case in cases if not rule.is_low(case.sizes)]

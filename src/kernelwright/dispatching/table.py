@@ -20,7 +20,7 @@ from functools import cached_property
 
 from kernelwright.dispatching.cover import smallest_cover
 from kernelwright.dispatching.probes import SizeRange, derived_sizes
-from kernelwright.dispatching.rule import Case, Leaf, Rule, Split, choose, chosen_in, fit_rule, leaf_of, rule_lines
+from kernelwright.dispatching.rule import Case, Rule, Split, choose, chosen_in, fit_rule, leaf_of, rule_lines
 from kernelwright.errors import SpecError, UserError
 from kernelwright.evaluate.statistics import speedup_interval
 from kernelwright.problem.config import Config, Value
@@ -291,7 +291,7 @@ def make_table(
     table = DispatchTable(
         loss=loss,
         configs=tuple(everything[place] for place in chosen),
-        rule=Leaf((0,)),
+        rule=(0,),
         shapes=tuple(_restricted(shape, chosen) for shape in shapes),
         size_names=tuple(free),
         domain=_Domain(
@@ -372,8 +372,8 @@ def _shortened(rule: Rule, configs: Sequence[Config | None]) -> Rule:
     """Nothing comes after the baseline, which is always feasible."""
     if isinstance(rule, Split):
         return replace(rule, low=_shortened(rule.low, configs), high=_shortened(rule.high, configs))
-    kept = list(itertools.takewhile(lambda place: configs[place] is not None, rule.order))
-    return Leaf((*kept, *rule.order[len(kept) : len(kept) + 1]))
+    kept = list(itertools.takewhile(lambda place: configs[place] is not None, rule))
+    return (*kept, *rule[len(kept) : len(kept) + 1])
 
 
 def _seen(values: Sequence[int]) -> SizeRange:
@@ -392,4 +392,4 @@ def bytes_expression(problem: Problem) -> Expression:
 
 def leaf_places(table: DispatchTable, sizes: Sizes) -> tuple[int, ...]:
     """The configs to try for these sizes, in order, whatever the domain."""
-    return leaf_of(table.rule, sizes).order
+    return leaf_of(table.rule, sizes)

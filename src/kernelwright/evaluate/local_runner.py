@@ -31,7 +31,7 @@ from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationR
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.persistent_state import ALLOW_ASSEMBLY, ASSEMBLY_NOTE, NOTHING, Kept, kept_by
 from kernelwright.evaluate.builds.pool import BuildPool, BuildResult
-from kernelwright.evaluate.builds.render import RenderedWorkload, build_requests, render
+from kernelwright.evaluate.builds.render import plans_by_unit, render
 from kernelwright.evaluate.builds.scheduler import Turns
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.lock import DeviceLock
@@ -42,7 +42,8 @@ from kernelwright.evaluate.device_queue.candidate import (
     proven,
     resources_of,
 )
-from kernelwright.evaluate.device_queue.jobs import job_of
+from kernelwright.evaluate.device_queue.final_comparison import compare
+from kernelwright.evaluate.device_queue.jobs import built_job
 from kernelwright.evaluate.device_queue.queue import DeviceLane, medians_ms
 from kernelwright.evaluate.device_queue.reproduction import reproduced
 from kernelwright.evaluate.device_queue.same_code import MeasuredCode
@@ -77,7 +78,7 @@ class _Pending:
     """One request on its way through the pipeline."""
 
     request: EvaluationRequest
-    rendered: tuple[RenderedWorkload, ...]
+    rendered: tuple[Job, ...]
     future: EvaluationFuture
     builds: list[Future[BuildResult]]
     render_s: float
@@ -231,7 +232,7 @@ class LocalRunner:
         for candidate in candidates:
             rendered = render(candidate, self._problem, self._device)
             if not isinstance(rendered, Failed) and candidate.id not in self._builds_ahead:
-                self._builds_ahead[candidate.id] = [self._pool.submit(each) for each in build_requests(rendered)]
+                self._builds_ahead[candidate.id] = self._submit(rendered)
 
     @property
     def notes(self) -> Sequence[str]:
@@ -320,7 +321,7 @@ class LocalRunner:
         if self._device.shares_host_cores:
             self._pool.forget()  # kernels ran there, and first launches must find nothing of theirs
         with self._stations[0].held() as lane:
-            done, wrong = lane.compare(built, rounds=rounds, wrong=known)
+            done, wrong = compare(lane.process, built, rounds=rounds, wrong=known)
         right = [place for place in range(len(candidates)) if place not in wrong]
         samples = {workload: tuple(each.samples_ms[place] for place in right) for workload, each in done.items()}
         rejected = {candidates[place].id: reason for place, reason in wrong.items()}
@@ -379,7 +380,7 @@ class LocalRunner:
             self._turns.builds_finished(makes_ready=False)
             return
         ahead = self._builds_ahead.pop(pending.request.candidate.id, None)
-        pending.builds = ahead or [self._pool.submit(each) for each in build_requests(pending.rendered)]
+        pending.builds = ahead or self._submit(pending.rendered)
         remaining = threading.Semaphore(len(pending.builds) - 1)
 
         def one_done(_: Future[BuildResult]) -> None:
@@ -388,6 +389,9 @@ class LocalRunner:
 
         for build in pending.builds:
             build.add_done_callback(one_done)
+
+    def _submit(self, rendered: Sequence[Job]) -> list[Future[BuildResult]]:
+        return [self._pool.submit(unit, plans) for unit, plans in plans_by_unit(rendered).items()]
 
     def _builds_done(self, pending: _Pending) -> None:
         failure = _first_failure(pending.builds)
@@ -411,7 +415,7 @@ class LocalRunner:
         if isinstance(rendered, Failed):
             raise BaselineFailed(f"cannot render: {rendered.message}")
         ahead = self._builds_ahead.pop(candidate.id, None)
-        builds = ahead or [self._pool.submit(request) for request in build_requests(rendered)]
+        builds = ahead or self._submit(rendered)
         results = [build.result() for build in builds]
         for result in results:
             if isinstance(result.built, Failed):
@@ -510,9 +514,9 @@ class LocalRunner:
         self._turns.end_measurement()
         pending.future.set_exception(error)
 
-    def _jobs(self, rendered: Sequence[RenderedWorkload], results: Sequence[BuildResult]) -> tuple[Job, ...]:
+    def _jobs(self, rendered: Sequence[Job], results: Sequence[BuildResult]) -> tuple[Job, ...]:
         artifacts = {each.built.unit.id: each.built for each in results if isinstance(each.built, Artifact)}
-        return tuple(job_of(self._problem, each, artifacts[each.unit.id]) for each in rendered)
+        return tuple(built_job(each, artifacts[each.unit.id]) for each in rendered)
 
     def _place(self, built: Job) -> int:
         return self._order.index(built.workload)

@@ -34,7 +34,7 @@ SUFFIX = ".choice.toml"
 FORMAT = 1
 
 MOST_BYTES = 4 << 20
-"""Of a problem's files in a choice. A repository is no place for more: draw inputs instead."""
+"""The most that a problem's files take in a choice. A repository is no place for more: draw inputs instead."""
 
 _KEYS = (
     "device", "backend", "language", "run", "created", "kernelwright", "problem", "template", "configs", "others",
@@ -58,7 +58,7 @@ class Choice:
     others: tuple[Config, ...]
     """Finalists that it was chosen over."""
     files: Mapping[str, bytes]
-    """Of the whole problem, by path inside its folder."""
+    """The whole problem's files, by path inside its folder."""
     problem: str
     """Which of them is the problem file."""
     template: str

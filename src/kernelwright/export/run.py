@@ -22,7 +22,9 @@ from kernelwright.export.choice import choice_file, choice_of, write_choice
 from kernelwright.export.source import source_text
 from kernelwright.export.subject import ExportedRun
 from kernelwright.export.summary import summary_document
+from kernelwright.export.torch.module import module_file
 from kernelwright.export.torch.operator import torch_files
+from kernelwright.modules.problem_files import signature_of
 from kernelwright.source.language import Language
 from kernelwright.store.files import explain, write_atomically
 
@@ -39,6 +41,7 @@ _WRITERS: Mapping[str, _Writer] = MappingProxyType(
         "source": lambda run: {run.template.file.name: source_text(run).encode()},
         "header": lambda run: {f"kernelwright_{run.identifier}.h": header_text(run).encode()},
         "torch": torch_files,
+        "module": module_file,
         "json": lambda run: {f"{run.identifier}.json": _json(summary_document(run))},
         "t4": lambda run: {f"{run.identifier}.t4.json": _json(t4_document(run))},
         "t1": lambda run: {f"{run.identifier}.t1.json": _json(t1_document(run))},
@@ -48,13 +51,15 @@ _WRITERS: Mapping[str, _Writer] = MappingProxyType(
 
 FORMATS = tuple(_WRITERS)
 """`source`: the winning source, ready to compile. `header`: C/C++ configs with their selection by sizes, and launches.
-`torch`: a folder with a PyTorch operator. `json`: a plain summary, with the dispatch table. `t4`: the community's
-results format. `t1`: its input format. `choice`: what `check` measures again."""
+`torch`: a folder with a PyTorch operator. `module`: KernelBench's `ModelNew`, of a PyTorch module's program. `json`: a
+plain summary, with the dispatch table. `t4`: the community's results format. `t1`: its input format. `choice`: what
+`check` measures again."""
 
 
-def formats_for(language: Language) -> tuple[str, ...]:
-    """The formats that a kernel in this language has."""
-    return tuple(name for name in FORMATS if name != "torch" or language == "cuda")
+def formats_for(language: Language, *, is_module: bool = False) -> tuple[str, ...]:
+    """The formats that a kernel in this language has; one more where it is a PyTorch module's program."""
+    absent = {"torch"} if language != "cuda" else set()
+    return tuple(name for name in FORMATS if name not in absent | (set() if is_module else {"module"}))
 
 
 def export_run(
@@ -90,12 +95,13 @@ def export_run(
         raise UsageError(f"the loss is {loss:g}, expected a fraction between 0 and 1", hint="2 % is 0.02")
     exported = ExportedRun.read(Path(run), loss=loss)
     files: dict[str, bytes] = {}
-    for name in chosen if formats is not None else formats_for(exported.template.language):
+    is_module = formats is None and signature_of(exported.problem.reference) is not None
+    for name in chosen if formats is not None else formats_for(exported.template.language, is_module=is_module):
         try:
             files |= _WRITERS[name](exported)
         except UserError:
-            if formats is not None or name != "torch" or exported.result.best_config is None:
-                raise  # an operator that nobody asked for by name is left out where a kernel cannot become one
+            if formats is not None or name not in ("torch", "module") or exported.result.best_config is None:
+                raise  # what nobody asked for by name is left out where a kernel cannot become one
     return [_write(Path(out), name, data) for name, data in files.items()]
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from kernelwright.dispatching.rule import Leaf, Rule, chosen_in
+from kernelwright.dispatching.rule import Rule, chosen_in
 from kernelwright.dispatching.table import DispatchTable, mean_and_worst
 from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.export.subject import ExportedRun
@@ -114,8 +114,8 @@ def dispatch_record(table: DispatchTable) -> dict[str, Any]:
 
 
 def _rule_record(rule: Rule) -> dict[str, Any]:
-    if isinstance(rule, Leaf):
-        return {"order": list(rule.order)}
+    if isinstance(rule, tuple):
+        return {"order": list(rule)}
     asked: dict[str, Any] = {"at_most": rule.threshold, "measured_between": [rule.below, rule.above]}
     return {
         "product_of": list(rule.sizes),

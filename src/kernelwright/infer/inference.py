@@ -58,7 +58,7 @@ class Given:
     asks: bool = True
     """Whether what cannot be known or chosen is asked; else it is guessed and marked, for a person to correct."""
     halvings: int = 0
-    """Of sizes that nobody says, at least: where a launch was seen to take too long."""
+    """How often sizes that nobody says are halved, at least: where a launch was seen to take too long."""
 
 
 def split_kernel(text: str) -> tuple[Path, str | None]:
@@ -414,6 +414,9 @@ class _Inference:
         for axis, text in zip("xyz", (*launch.grid, "1", "1", "1")[:3], strict=True):
             expression = Expression.parse(text)
             self._symbols.values.update(self._host_sizes(expression))
+            for name in sorted(expression.names - self._symbols.values.keys()) if not self._given.asks else ():
+                self._symbols.values[name] = ELEMENTS >> self._halvings
+                self._guessed.add(name)
             value = self._value(text, what="the grid")
             if value is None:
                 unknown = sorted(expression.names - self._symbols.values.keys())

@@ -25,9 +25,9 @@ USUAL_BLOCKS = {1: (256,), 2: (16, 16), 3: (8, 8, 4)}
 """By axes in use: what many kernels are launched with."""
 FEW_THREADS = 1 << 15
 SMALL_BLOCK = 64
-"""Of a launch of fewer threads along one axis, so that there are blocks for all cores."""
+"""The block of a launch of few threads along one axis, so that there are blocks for all cores."""
 MOST_THREADS = 1024
-"""Of a block, on any device."""
+"""The most in a block, on any device."""
 MOST_WALKING = 1024
 """Blocks of a launch in which all of them walk over the data: enough for any device."""
 
@@ -189,7 +189,7 @@ class LaunchReader:
         return max(found) if found and 1 <= max(found) <= MOST_THREADS else None
 
     def _stride(self, loop: LoopFact, axis: str) -> int | None:
-        """Of a loop that the threads of a block share: `for (i = thread; ...; i += 64)`."""
+        """The stride of a loop that a block's threads share: `for (i = thread; ...; i += 64)`."""
         if loop.start is None or loop.step is None or loop.step.kind != "add" or not self._uses(axis, "thread"):
             return None
         start = self._symbols.plain(loop.start)

@@ -25,9 +25,9 @@ class InferredArgument:
     value: str = ""
     """A scalar's."""
     bounds: tuple[int, int] | None = None
-    """Of an array whose values index others, both ends included."""
+    """The values of an array that index others, both ends included."""
     file: str = ""
-    """Of an array that is given, a `.npy` file."""
+    """The `.npy` file of an array that is given."""
     note: str = ""
     """Why it is a guess; empty: the source or a person says it."""
 
@@ -91,14 +91,14 @@ class Inferred:
     """What one launch does, roughly: threads times the trips of their loops."""
 
     halvings: int = 0
-    """Of the sizes that nobody said."""
+    """How often the sizes that nobody said were halved."""
 
     launches: tuple[InferredStep, ...] = ()
-    """Of a whole program, in order; empty: `launch` is the only one."""
+    """A whole program's launches, in order; empty: `launch` is the only one."""
 
     @property
     def array_bytes(self) -> int:
-        """Of all arrays together, on the workload."""
+        """Bytes of all arrays together, on the workload."""
         total = 0
         for each in self.arguments:
             if each.role not in ("scalar", "local"):

@@ -25,7 +25,7 @@ LEAST_SIZE = 64
 """Sizes below it say how a kernel works (a radius, a block), and stay as they are."""
 MOST_BYTES = 1 << 24
 MOST_STEPS = 1 << 23
-"""Of all arrays and launches: so little that half a minute is enough to prove results and to tune. A guess."""
+"""The most for all arrays and launches: half a minute is enough to prove results and to tune. A guess."""
 _HALVINGS = 12
 _NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|-?\.\d+(?:[eE][-+]?\d+)?")
 
@@ -43,7 +43,7 @@ class _Source:
     language: Language
 
     def location(self, line: int) -> Location:
-        """Of a line of the text."""
+        """Where a line of the text is."""
         return self.whole.location(line - 1 - self.text.count("\n") + self.whole.text.count("\n"))
 
 

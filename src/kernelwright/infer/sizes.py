@@ -9,7 +9,7 @@ from kernelwright.analysis.facts import KernelFacts
 _BY_COUNT = {1: 1 << 20, 2: 1024, 3: 128}
 _MANY = 64
 _NEAR = 4
-"""Of a window's half, or a filter's taps."""
+"""Half of a window, or a filter's taps."""
 
 
 def guess_sizes(names: Sequence[str], facts: KernelFacts, halvings: int = 0) -> dict[str, int]:

@@ -22,7 +22,7 @@ class Symbols:
     fixed: dict[str, int] = field(default_factory=dict)
     """Macros, constants and block extents, which are written as plain numbers."""
     derived: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Of names that are no sizes of their own: an expression, and its value."""
+    """Names that are no sizes of their own: an expression, and its value."""
     quotients: dict[str, tuple[Polynomial, Polynomial]] = field(default_factory=dict)
     """Names made here: a value divided by another, rounded down."""
 

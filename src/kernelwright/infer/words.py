@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?
 _EXTENTS = re.compile(r"\d+(?:x\d+)+")
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _MOST_CHARACTERS = 1000
-"""Of a value: Python does not read integers of 5,000 digits, and nobody means one."""
+"""The longest value: Python does not read integers of 5,000 digits, and nobody means one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class Words:
 
     numbers: Mapping[str, int | float]
     extents: Mapping[str, tuple[int, ...]]
-    """Of arrays: `table=5000x64`."""
+    """Extents of arrays: `table=5000x64`."""
     ranges: Mapping[str, tuple[int, int]]
-    """Of arrays: `labels=0..999`, both ends included."""
+    """Values of arrays: `labels=0..999`, both ends included."""
     files: Mapping[str, Path]
-    """Of arrays: `ids=ids.npy`."""
+    """Files of arrays: `ids=ids.npy`."""
     texts: Mapping[str, str]
-    """Of numbers: how they are written."""
+    """Numbers as they are written."""
 
     @property
     def names(self) -> tuple[str, ...]:

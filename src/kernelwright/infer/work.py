@@ -6,9 +6,9 @@ from kernelwright.analysis.facts import LoopFact
 from kernelwright.infer.bounds import Bounds, Unbounded
 
 MOST_STEPS = 1 << 28
-"""Of a launch on sizes that nobody chose: about a quarter of a second on few cores. A guess."""
+"""The most for a launch on sizes that nobody chose: about a quarter of a second on few cores. A guess."""
 MOST_BYTES = 1 << 28
-"""Of all arrays on such sizes: a small part of any device's memory."""
+"""The most for all arrays on such sizes: a small part of any device's memory."""
 _HALVINGS = 32
 
 

@@ -30,6 +30,7 @@ from kernelwright.results.optimize_result import OptimizeResult, PathStep
 from kernelwright.roofline.profile import diagnosis_words, profile_of
 from kernelwright.store.event import Evaluated, TemplateProven
 from kernelwright.store.view import RunView, is_partial
+from kernelwright.tree.beliefs import AS_PREDICTED
 from kernelwright.tree.model import Node
 
 BEST_CONFIGS = 5
@@ -37,9 +38,6 @@ MOST_ASIDE = 8
 """Nodes beside the winner's path that the story names."""
 
 UNCOMPARED = "“About” is the search's figure: it was not compared side by side, so nothing is claimed of it."
-AS_PREDICTED = 0.1
-"""A search's gain within 10 % of the prediction is as predicted."""
-
 Outcome = Literal[
     "as predicted", "more than predicted", "less than predicted", "no gain shown", "slower", "failed", "open"
 ]

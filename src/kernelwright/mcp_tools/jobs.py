@@ -30,7 +30,7 @@ class AgentJob:
     kind: str
     """`optimize`, `tune` or `evaluate`."""
     folder: Path
-    """Of its run, or of its choice."""
+    """The folder of its run or choice."""
     process: subprocess.Popen[bytes]
     output: Path
     begin_s: float
@@ -72,7 +72,7 @@ class Jobs:
 
     @property
     def spent_s(self) -> float:
-        """Of all jobs so far."""
+        """Seconds that all jobs took so far."""
         return sum(job.seconds for job in self._jobs.values())
 
     @property

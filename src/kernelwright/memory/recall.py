@@ -171,6 +171,15 @@ def model_words(recalled: Sequence[Recalled]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def predictions_of(recalled: Sequence[Recalled], model: str) -> tuple[tuple[str, float, float], ...]:
+    """Family, predicted and measured gain of what a model's earlier steps came to, the most relevant first."""
+    return tuple(
+        (each.lesson.family, each.lesson.predicted, each.lesson.measured.estimate)
+        for each in recalled
+        if each.lesson.kind == "step" and each.lesson.model == model and each.lesson.predicted and each.lesson.measured
+    )
+
+
 def example_for_model(recalled: Sequence[Recalled], *, entry: str) -> tuple[str, str] | None:
     """Name and text of the most relevant verified template that a model has seen before; None: none.
 

@@ -17,7 +17,7 @@ from kernelwright.problem.user_code import blamed_on_user
 
 FACTORY = f"{__name__}:make_capture"
 SEED = 42
-"""Of the weights, as KernelBench has it."""
+"""KernelBench's seed for weights."""
 _RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal_")
 
 
@@ -60,7 +60,7 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
     call: list[Any] = []
     for each in exported.graph_signature.input_specs:
         kind = kinds.get(each.kind.name)
-        if kind == "input" and not hasattr(each.arg, "name"):
+        if kind == "input" and hasattr(each.arg, "value"):
             call.append(each.arg.value)
             continue
         if kind is None:
@@ -82,7 +82,19 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
         {"ref": names.get(each.arg.name, each.arg.name), "mutates": each.target}
         for each in exported.graph_signature.output_specs
     ]
-    return {"inputs": found, "nodes": nodes, "outputs": outputs, "call": call}
+    returns = _returns(exported.call_spec.out_spec, file)
+    return {"inputs": found, "nodes": nodes, "outputs": outputs, "call": call, "returns": returns}
+
+
+def _returns(structure: Any, file: Path) -> str:
+    kind = "tensor" if structure.is_leaf() else structure.type.__name__
+    if kind not in ("tensor", "tuple", "list") or any(not each.is_leaf() for each in structure.children_specs):
+        raise ReferenceFailed(
+            f"forward returns {structure}, expected a tensor, or a tuple or a list of tensors",
+            hint="return the tensors side by side",
+            location=Location(file),
+        )
+    return kind
 
 
 def _refuse_random(nodes: list[dict[str, Any]], file: Path) -> None:
@@ -100,7 +112,7 @@ def _tensor(tensor: Any) -> dict[str, Any]:
 
 
 def _values(tensor: Any) -> dict[str, float]:
-    """Of the example: what inputs of tests are drawn by."""
+    """The example's figures, by which inputs of tests are drawn."""
     if not tensor.numel():
         return {}
     numbers = tensor.detach().double()

@@ -44,7 +44,7 @@ class Input:
     """The parameter's name in the module, as in `block.weight`; an input's place."""
     tensor: Tensor
     values: Mapping[str, Any]
-    """Of the example: `low`, `high`, `deviation`."""
+    """The example's `low`, `high` and `deviation`."""
 
 
 @dataclass(frozen=True, slots=True)

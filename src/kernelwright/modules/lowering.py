@@ -23,7 +23,7 @@ from kernelwright.source.language import Language
 from kernelwright.template.header import Header, launch_step, scratch_argument
 
 MOST_ELEMENTS = 2**31 - 1
-"""Of one tensor, and of all places in a kernel: indices are `int`."""
+"""The most in one tensor, and the most places in a kernel: indices are `int`."""
 _CUDA_WORDS = "typedef unsigned char uchar;\n\n"
 
 
@@ -37,6 +37,8 @@ class LoweredProgram:
     inputs: tuple[str, ...]
     """The inputs that are read, in the graph's order."""
     outputs: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    """Of what the module returns; a number is an array of one here, and has no axis there."""
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -66,7 +68,7 @@ class LoweredProgram:
             for kernel in self.kernels[place + 1 :]
             for load in loads_of([stage.element for stage in kernel.stages])
         }
-        stores = {stage.buffer for stage in self.kernels[place].stages if stage.kind == "store"}
+        stores = {stage.buffer for stage in self.kernels[place].stages if stage.kind != "reduce"}
         return later | stores | set(self.outputs)
 
 
@@ -96,12 +98,19 @@ def lower(graph: Graph) -> LoweredProgram:
             continue
         values[node.name] = OPERATORS[_word(node)](stages, node, given)
     outputs = _stored_outputs(graph, values, stages)
+    stages.drop_copies()
     tensors = {**{each.name: each.tensor for each in graph.inputs}, **stages.buffers}
     read = {load.buffer for kernel in stages.kernels for load in loads_of([each.element for each in kernel.stages])}
     inputs = tuple(each.name for each in graph.inputs if each.name in read)
+    known = {each.target for each in graph.inputs if each.name in read}
+    if unread := [each.mutates for each in graph.outputs if each.mutates and each.mutates not in known]:
+        raise SpecError(
+            f"the module changes {unread[0]} without reading it, which is not lowered yet", hint="leave the buffer out"
+        )
     if not inputs:
         raise SpecError("the module's outputs do not depend on any tensor", hint="there is nothing to compute")
-    return LoweredProgram(tuple(stages.kernels), tensors, inputs, outputs)
+    shapes = tuple(values[each.ref].shape for each in graph.outputs)
+    return LoweredProgram(tuple(stages.kernels), tensors, inputs, outputs, shapes)
 
 
 def _stored_outputs(graph: Graph, values: Mapping[str, Any], stages: Stages) -> tuple[str, ...]:
@@ -148,7 +157,9 @@ def _refuse_unknown(graph: Graph) -> None:
         elif any(_is_refused(each) for each in node.results[:1]):
             reasons.append(f"{node.name}: {_reason(node.results[0])}")
     reasons += [f"{each.name}: {_reason(each.tensor)}" for each in graph.inputs if _is_refused(each.tensor)]
-    reasons += [f"{each.mutates}: the module changes this buffer" for each in graph.outputs if each.mutates]
+    buffers = {each.target for each in graph.inputs if each.kind != "input"}
+    changed = [each.mutates for each in graph.outputs if each.mutates and each.mutates not in buffers]
+    reasons += [f"{each}: forward changes this input" for each in changed]
     if reasons:
         raise SpecError(
             "the module cannot be lowered:\n" + "\n".join(f"  {each}" for each in reasons),

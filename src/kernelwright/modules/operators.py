@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernelwright.errors import SpecError
-from kernelwright.modules.expression import ElementFormula, Value, apply, cast, computed, number, stored
+from kernelwright.modules.expression import ElementFormula, Value, apply, cast, computed, guarded, number, stored
 from kernelwright.modules.graph import GraphNode, Tensor
 from kernelwright.modules.index import TensorIndex, flattened, unflattened
 from kernelwright.modules.stages import Combiner, Segment, Stages
@@ -176,6 +176,78 @@ def _permuted(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> 
     return tuple(indices[places.index(axis)] for axis in range(len(source.shape)))
 
 
+def _slice_start(given: Given, extent: int) -> int:
+    start = given.get("start") or 0
+    return int(min(max(start + extent if start < 0 else start, 0), extent))
+
+
+def _sliced(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
+    axis = given["dim"] % len(source.shape)
+    first, step = _slice_start(given, source.shape[axis]), given.get("step", 1)
+    return tuple(each * step + first if place == axis else each for place, each in enumerate(indices))
+
+
+def _selected(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
+    axis = given["dim"] % len(source.shape)
+    return (*indices[:axis], TensorIndex(given["index"] % source.shape[axis]), *indices[axis:])
+
+
+def _flipped(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
+    axes = [each % len(source.shape) for each in given["dims"]]
+    return tuple(
+        TensorIndex(source.shape[place] - 1) - each if place in axes else each for place, each in enumerate(indices)
+    )
+
+
+def _split(stages: Stages, node: GraphNode, given: Given) -> tuple[Value | None, ...]:
+    source, sizes = given["self"], given["split_sizes"]
+    starts = [sum(sizes[:place]) for place in range(len(sizes))]
+    return tuple(
+        _part(source, result, {"dim": given["dim"], "start": start})
+        for start, result in zip(starts, node.results, strict=True)
+    )
+
+
+def _part(source: Value, result: Tensor, where: Given) -> Value:
+    return computed(result, lambda indices: source.at(_sliced(indices, source, where)))
+
+
+def _joined(stages: Stages, node: GraphNode, given: Given) -> Value:
+    """Tensors side by side; each is in memory, so that it is read only where it has something."""
+    result, axis = node.results[0], given.get("dim", 0) % len(node.results[0].shape)
+    parts = [each if each.buffer else stages.store(each) for each in given["tensors"] if each.tensor.count]
+
+    def element(indices: tuple[TensorIndex, ...]) -> ElementFormula:
+        first, found = result.shape[axis], None
+        for part in reversed(parts):
+            end, first = first, first - part.shape[axis]
+            own = cast(part.at((*indices[:axis], indices[axis] - first, *indices[axis + 1 :])), result.dtype)
+            found = own if found is None else guarded(own, found, (), _below(indices[axis], end))
+        assert found is not None
+        return found
+
+    return computed(result, element)
+
+
+def _below(index: TensorIndex, end: int) -> tuple[str, ...]:
+    return (f"{index.text()} < {end}",) if index.bounds()[1] >= end else ()
+
+
+def _padded(stages: Stages, node: GraphNode, given: Given) -> Value:
+    result = node.results[0]
+    source = given["self"] if given["self"].buffer else stages.store(given["self"])
+    rank = len(source.shape)
+    before = [given["pad"][2 * (rank - 1 - axis)] if 2 * (rank - 1 - axis) < len(given["pad"]) else 0
+              for axis in range(rank)]  # fmt: skip
+
+    def element(indices: tuple[TensorIndex, ...]) -> ElementFormula:
+        places = [index - first for index, first in zip(indices, before, strict=True)]
+        inside = list(zip(places, source.shape, strict=True))
+        return guarded(source.at(tuple(places)), number(given.get("value", 0), result.dtype), inside)
+
+    return computed(result, element)
+
+
 # Reductions
 
 
@@ -188,8 +260,23 @@ def _axes(given: Given, rank: int, name: str = "dim") -> tuple[int, ...]:
 
 def _reduced(stages: Stages, source: Value, axes: Sequence[int], combiner: Combiner, dtype: str) -> Value:
     """The reduction with its axes kept as 1: one work-item for each result."""
-    if combiner in ("max", "min", "fmax") and not dtype.startswith("float"):
-        raise SpecError(f"the {combiner} of {dtype} is not lowered yet", hint="take floats")
+    read = source.dtype if combiner.startswith("arg") else dtype
+    if combiner not in ("sum", "prod") and not read.startswith("float"):
+        raise SpecError(f"the {combiner} of {read} is not lowered yet", hint="take floats")
+    segments = _segments(source, axes)
+    extents = [each.extent for each in segments]
+    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(source.shape))
+    return stages.reduce(
+        tuple(segments),
+        combiner,
+        lambda indices: cast(source.at(unflattened(flattened(indices, extents), source.shape)), read),
+        Tensor(kept, dtype),
+        covers=True,
+    )
+
+
+def _segments(source: Value, axes: Sequence[int]) -> list[Segment]:
+    """The layout in which axes are loops."""
     segments: list[Segment] = []
     for axis, extent in enumerate(source.shape):
         is_inner = axis in axes
@@ -199,15 +286,22 @@ def _reduced(stages: Stages, source: Value, axes: Sequence[int], combiner: Combi
             segments.append(Segment(extent, is_inner))
     if not any(not each.is_inner for each in segments):
         segments.insert(0, Segment(1, is_inner=False))
-    extents = [each.extent for each in segments]
-    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(source.shape))
-    return stages.reduce(
-        tuple(segments),
-        combiner,
-        lambda indices: cast(source.at(unflattened(flattened(indices, extents), source.shape)), dtype),
-        Tensor(kept, dtype),
-        covers=True,
-    )
+    return segments
+
+
+def _scanned(combiner: Combiner) -> Operator:
+    def lowered(stages: Stages, node: GraphNode, given: Given) -> Value:
+        source, result = given["self"], node.results[0]
+        segments = _segments(source, _axes(given, len(source.shape)))
+        extents = [each.extent for each in segments]
+        return stages.scan(
+            tuple(segments),
+            combiner,
+            lambda indices: cast(source.at(unflattened(flattened(indices, extents), source.shape)), result.dtype),
+            result,
+        )
+
+    return lowered
 
 
 def _mapped(tensor: Tensor, form: str, *operands: Value | float) -> Value:
@@ -288,13 +382,26 @@ def _group_norm(stages: Stages, node: GraphNode, given: Given) -> tuple[Value | 
 
 
 def _batch_norm(stages: Stages, node: GraphNode, given: Given) -> tuple[Value | None, ...]:
-    """By the batch's own statistics, which no buffer keeps."""
+    """By the batch's own statistics where it is in training, of which the module's buffers keep a running mean."""
     source = given["input"]
     axes = (0, *range(2, len(source.shape)))
-    mean, variance = _moments(stages, source, axes)
     shape = (source.shape[1], *(1 for _ in source.shape[2:]))
-    value = _normalised(source, mean, variance, given["eps"])
-    return _affine(value, given.get("weight"), given.get("bias"), shape), None, None
+    old: list[Any] = [given.get("running_mean"), given.get("running_var")]
+    if not given.get("training", False):
+        mean, variance = (_as_result(each, Tensor(shape, each.dtype)) for each in old)
+        value = _normalised(source, mean, variance, given["eps"])
+        return _affine(value, given.get("weight"), given.get("bias"), shape), None, None, None, None
+    mean, variance = _moments(stages, source, axes)
+    value = _affine(_normalised(source, mean, variance, given["eps"]), given.get("weight"), given.get("bias"), shape)
+    count, share = source.tensor.count // source.shape[1], given["momentum"]
+    running: list[Value | None] = []
+    for each, own, factor in zip(old, (mean, variance), (1.0, count / max(1, count - 1)), strict=True):
+        if each is None:
+            running.append(None)
+            continue
+        found = _as_result(own, each.tensor)
+        running.append(_mapped(each.tensor, "({0} * {1} + {2} * {3})", each, 1 - share, found, share * factor))
+    return value, None, None, *running
 
 
 def _vector_norm(stages: Stages, node: GraphNode, given: Given) -> Value:
@@ -372,7 +479,20 @@ OPERATORS: Mapping[str, Operator] = {
     "amax": _reduction("max"),
     "amin": _reduction("min"),
     "linalg_vector_norm": _vector_norm,
-    "_native_batch_norm_legit": _batch_norm,
+    "cumsum": _scanned("sum"),
+    "cumprod": _scanned("prod"),
+    "argmax": _reduction("argmax"),
+    "argmin": _reduction("argmin"),
+    "slice": _viewed(_sliced),
+    "select": _viewed(_selected),
+    "flip": _viewed(_flipped),
+    "split_with_sizes": _split,
+    "cat": _joined,
+    "constant_pad_nd": _padded,
+    **dict.fromkeys(
+        ("_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training"),
+        _batch_norm,
+    ),
     "_softmax": _softmax,
     "_log_softmax": _softmax,
     "native_layer_norm": _layer_norm,

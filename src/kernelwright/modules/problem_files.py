@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+from kernelwright.errors import Location, SpecError
 from kernelwright.modules.graph import Graph, Input
 from kernelwright.modules.lowering import LoweredProgram
+from kernelwright.problem.model import ReferenceSpec
+from kernelwright.problem.reference_file import parse_python
 
 MODULE = "module.py"
 KERNELS = ("program.cl", "program.cu")
+_SIGNATURE = "SIGNATURE"
 
 
 def files_of(name: str, source: bytes, graph: Graph, program: LoweredProgram) -> dict[str, bytes]:
@@ -88,8 +94,14 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 def _reference_text(graph: Graph, program: LoweredProgram) -> str:
     used = [each for each in graph.inputs if each.name in program.inputs]
-    state = "".join(f"        {each.target!r}: {each.name},\n" for each in used if each.kind != "input")
+    changed = {each.mutates: name for each, name in zip(graph.outputs, program.outputs, strict=True) if each.mutates}
+    state = "".join(
+        f"        {each.target!r}: {_whole(each)}{'.clone()' if each.target in changed else ''},\n"
+        for each in used
+        if each.kind != "input"
+    )
     known = {each.name: each for each in graph.inputs}
+    signature = "".join(f"    {key!r}: {value!r},\n" for key, value in _signature(graph, program).items())
     call = ", ".join(_argument(each, known, program) for each in graph.call)
     return f'''"""The module itself, in float64."""
 
@@ -97,6 +109,9 @@ import functools
 
 import module
 import torch
+
+{_SIGNATURE} = {{  # what the program's arguments are in the module
+{signature}}}
 
 
 @functools.cache
@@ -110,8 +125,68 @@ def forward({", ".join(each.name for each in used)}):
     state = {{
 {state}    }}
     with torch.no_grad():
-        return torch.func.functional_call(_model(), state, ({call}{"," if call else ""}))
+        result = torch.func.functional_call(_model(), state, ({call}{"," if call else ""}))
+    return {_returned(graph, program, changed)}
 '''
+
+
+def _whole(each: Input) -> str:
+    """A number is an array of one in the problem."""
+    return each.name if each.tensor.shape else f"{each.name}[0]"
+
+
+def _returned(graph: Graph, program: LoweredProgram, changed: Mapping[str, str]) -> str:
+    """The outputs by name where the module changes buffers, which it does not return."""
+    if not changed:
+        return "result"
+    own = [name for name in program.outputs if name not in changed.values()]
+    found = [f"{name!r}: state[{target!r}]" for target, name in changed.items()]
+    found += [f"{name!r}: result{'' if graph.returns == 'tensor' else f'[{place}]'}" for place, name in enumerate(own)]
+    return f"{{{', '.join(found)}}}"
+
+
+def _signature(graph: Graph, program: LoweredProgram) -> dict[str, Any]:
+    used = [each for each in graph.inputs if each.name in program.inputs]
+    return {
+        "call": graph.call,
+        "state": {each.target: each.name for each in used if each.kind != "input"},
+        "tensors": {each.name: each.tensor.shape for each in used},
+        "outputs": dict(zip(program.outputs, program.shapes, strict=True)),
+        "updates": {
+            each.mutates: name for each, name in zip(graph.outputs, program.outputs, strict=True) if each.mutates
+        },
+        "returns": graph.returns,
+    }
+
+
+def signature_of(reference: ReferenceSpec) -> Mapping[str, Any] | None:
+    """What the arguments of a program are in its module, read from the reference that `files_of` wrote.
+
+    By key: `call` (forward's arguments in order, `{"ref": NAME}` for a tensor), `state` (arguments by the names of
+    parameters and buffers), `tensors` and `outputs` (shapes by argument), `updates` (outputs by the buffer that they
+    become), `returns` (`tensor`, `tuple` or `list`).
+
+    Returns:
+        None: the reference is no module's.
+
+    Raises:
+        SpecError: it was changed into something else.
+        ReferenceFailed: it is not Python.
+    """
+    if reference.is_kernel or reference.is_c:
+        return None
+    for each in parse_python(reference.file).body:
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == _SIGNATURE:
+            try:
+                found = ast.literal_eval(each.value)
+                return {key: found[key] for key in ("call", "state", "tensors", "outputs", "updates", "returns")}
+            except (ValueError, TypeError, KeyError) as error:
+                raise SpecError(
+                    f"{_SIGNATURE} is not what kernelwright init wrote: {error}",
+                    hint="write the problem anew with kernelwright init MODULE.py",
+                    location=Location(reference.file, each.lineno),
+                ) from error
+    return None
 
 
 def _argument(value: object, known: Mapping[str, Input], program: LoweredProgram) -> str:
@@ -119,5 +194,5 @@ def _argument(value: object, known: Mapping[str, Input], program: LoweredProgram
         return repr(value)
     each = known[value["ref"]]
     if each.name in program.inputs:
-        return each.name if each.tensor.shape else f"{each.name}[0]"
+        return _whole(each)
     return f"torch.zeros({each.tensor.shape!r})"

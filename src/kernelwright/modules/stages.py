@@ -15,8 +15,8 @@ from kernelwright.modules.expression import ElementFormula, Value, stored
 from kernelwright.modules.graph import Tensor
 from kernelwright.modules.index import TensorIndex, flattened, unflattened, variable
 
-Combiner = Literal["sum", "prod", "max", "min", "fmax"]
-"""`max` and `min` give NaN where one is joined, `fmax` passes over it."""
+Combiner = Literal["sum", "prod", "max", "min", "fmax", "argmax", "argmin"]
+"""`max` and `min` give NaN where one is joined, `fmax` passes over it; `argmax` and `argmin` give the first place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ Layout = tuple[Segment, ...]
 
 @dataclass(slots=True, eq=False)
 class Stage:
-    """One thing that a kernel does: a reduction or a store."""
+    """One thing that a kernel does: a reduction, a scan, which stores each step of one, or a store."""
 
-    kind: Literal["reduce", "store"]
+    kind: Literal["reduce", "scan", "store"]
     buffer: str
     """What it computes."""
     dtype: str
@@ -122,6 +122,14 @@ class Stages:
         self._add(kernel, stage)
         return stored(buffer, tensor)
 
+    def scan(self, layout: Layout, combiner: Combiner, body: Body, tensor: Tensor) -> Value:
+        """Each step of combining the elements of the inner segments; the layout is that of `tensor`, in its order."""
+        buffer = self._new("", tensor)
+        kernel = self._kernel(layout, covers=True)
+        stage = Stage("scan", buffer, tensor.dtype, body(kernel.variables), kernel.flat, combiner=combiner)
+        self._add(kernel, stage)
+        return stored(buffer, tensor)
+
     def store(self, value: Value, *, name: str = "", only_after_product: bool = False) -> Value:
         """The value in memory; with `only_after_product`, unchanged unless a product's kernel can do it too."""
         tensor = value.tensor
@@ -142,6 +150,21 @@ class Stages:
         element = value.at(unflattened(kernel.flat, tensor.shape))
         self._add(kernel, Stage("store", buffer, tensor.dtype, element, kernel.flat))
         return stored(buffer, tensor)
+
+    def drop_copies(self) -> None:
+        """A scan that is only copied to an output becomes that output."""
+        scans = {stage.buffer: stage for each in self.kernels for stage in each.stages if stage.kind == "scan"}
+        reads = [
+            str(load.buffer) for each in self.kernels for load in loads_of([stage.element for stage in each.stages])
+        ]
+        for kernel in list(self.kernels):
+            only = kernel.stages[0]
+            name, index = only.element.buffer, only.element.index
+            if len(kernel.stages) > 1 or name not in scans or index != only.index or reads.count(name) > 1:
+                continue
+            scans[name].buffer = only.buffer
+            del self.buffers[name]
+            self.kernels.remove(kernel)
 
     def _ways(self, kernel: Kernel, tensor: Tensor) -> Iterator[tuple[bool, TensorIndex]]:
         """How a kernel can go through all elements of a tensor: in its loops, or one a work-item."""

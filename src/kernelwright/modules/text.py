@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kernelwright.modules.expression import C_TYPES, ElementFormula, literal
 from kernelwright.modules.graph import Tensor
+from kernelwright.modules.index import flattened
 from kernelwright.modules.stages import Kernel, Stage, loads_of
 from kernelwright.source.language import Language
 
@@ -73,20 +74,27 @@ def _body(kernel: Kernel, thread: str, kept: set[str]) -> Iterator[str]:
 
 
 def _stage(stage: Stage, kernel: Kernel, kept: set[str], prefix: str) -> Iterator[str]:
-    own = {each.buffer: f"own_{each.buffer}" for each in kernel.stages if each.kind == "reduce"}
+    own = {each.buffer: f"own_{each.buffer}" for each in kernel.stages if each.kind != "store"}
     lines, text = _statements(stage.element, own, prefix)
     if stage.kind == "store":
         body = [*lines, f"{stage.buffer}[{stage.index.text()}] = {_bare(text)};"]
         yield from (_loops(kernel, body) if stage.is_inside else body)
         return
-    total, join = own[stage.buffer], _JOINS[stage.combiner]
-    if stage.combiner in ("max", "min"):
+    total = own[stage.buffer]
+    if stage.combiner in ("argmax", "argmin"):
+        yield from _place_of_extreme(stage, kernel, lines, _bare(text))
+    elif stage.combiner in ("max", "min"):
         yield from _extreme(stage, kernel, lines, _bare(text))
     else:
         yield f"{C_TYPES[stage.dtype]} {total} = {literal(_FIRST[stage.combiner], stage.dtype)};"
-        joined = f"{total} += {_bare(text)};" if stage.combiner == "sum" else f"{total} = {join.format(total, text)};"
-        yield from _loops(kernel, [*lines, joined])
-    if stage.buffer in kept:
+        joined = (
+            f"{total} += {_bare(text)};"
+            if stage.combiner == "sum"
+            else f"{total} = {_JOINS[stage.combiner].format(total, text)};"
+        )
+        steps = [f"{stage.buffer}[{stage.index.text()}] = {total};"] if stage.kind == "scan" else []
+        yield from _loops(kernel, [*lines, joined, *steps])
+    if stage.kind == "reduce" and stage.buffer in kept:
         yield f"{stage.buffer}[{stage.index.text()}] = {total};"
 
 
@@ -106,6 +114,27 @@ def _extreme(stage: Stage, kernel: Kernel, lines: Sequence[str], shown: str) -> 
         ],
     )
     yield f"const {c_type} own_{stage.buffer} = {seen} ? NAN : {total};"
+
+
+def _place_of_extreme(stage: Stage, kernel: Kernel, lines: Sequence[str], shown: str) -> Iterator[str]:
+    """The first place of the largest or smallest, or of the first NaN."""
+    c_type, number, best = C_TYPES[stage.element.dtype], f"each_{stage.buffer}", f"most_{stage.buffer}"
+    inner = [(index, each.extent) for index, each in zip(kernel.variables, kernel.layout, strict=True) if each.is_inner]
+    place = flattened([index for index, _ in inner], [extent for _, extent in inner])
+    sign, first = (">", float("-inf")) if stage.combiner == "argmax" else ("<", float("inf"))
+    yield f"{c_type} {best} = {literal(first, stage.element.dtype)};"
+    yield f"{C_TYPES[stage.dtype]} own_{stage.buffer} = 0;"
+    yield from _loops(
+        kernel,
+        [
+            *lines,
+            f"const {c_type} {number} = {shown};",
+            f"if ({number} {sign} {best} || ({number} != {number} && {best} == {best})) {{",
+            f"  {best} = {number};",
+            f"  own_{stage.buffer} = {place.text()};",
+            "}",
+        ],
+    )
 
 
 def _loops(kernel: Kernel, body: Sequence[str]) -> Iterator[str]:

@@ -51,6 +51,8 @@ class Optimizer:
     def __init__(self, parts: OptimizerParts, events: Sequence[TreeEvent] = ()) -> None:
         self.state = OptimizerState(parts, events)
         self._nodes = NodeSteps(self.state)
+        self.words_of_end = ""
+        """Why the policy saw no reason to go on."""
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -98,7 +100,7 @@ class Optimizer:
             )
             return self._tuning_instead() if is_structure and self.state.attempts_left() == 0 else choice
         if not len(self.state.steps):  # else what is under way may change its mind
-            self.state.doing = choice.words
+            self.state.doing = self.words_of_end = choice.words
             self.state.parts.show(self.state.progress("expand"))
         return "budget" if choice.reason == "exhausted" and left.attempts == 0 else choice.reason
 
@@ -229,7 +231,8 @@ class Optimizer:
             draft = Draft(written_template(parts.given), "the template that the problem declares")
             self._begin_first(self._propose(0, "given", draft))
         with self.state.deciding():
-            is_lifted_first = not parts.settings.lifts_later and not (parts.given is not None and self.state.is_spent())
+            is_written_anew = parts.settings.lifts_later or bool(parts.rewrites_first)
+            is_lifted_first = not is_written_anew and not (parts.given is not None and self.state.is_spent())
         if LIFTED_ROLE not in roles and is_lifted_first:
             self.state.say("making parameters of the launch's shape and of the numbers in the kernel")
             lifted = parts.agent.template(

@@ -8,6 +8,7 @@ Which node gets what, and when, is decided in `optimization.loop`.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -321,8 +322,13 @@ class NodeSteps:
             self._state.settle(index)
             self._state.record([self.tuned(index, run, reason, ())])
             return None
+        node = self._state.tree[index]
+        if parts.settings.is_sparing and node.tuning.findings and not _has_improved(node, run):
+            self._state.settle(index)
+            self._state.record([self.tuned(index, run, reason, node.tuning.findings)])
+            return None
         proof = self._state.proofs[index].findings if index in self._state.proofs else inert_words(run.evaluations)
-        context = AnalyseContext(parts.task, self._state.tree[index], run.parameters, run.observations, proof)
+        context = AnalyseContext(parts.task, node, run.parameters, run.observations, proof)
 
         def analysed(found: Sequence[Finding]) -> BackgroundTask | None:
             self._state.settle(index)
@@ -336,7 +342,7 @@ class NodeSteps:
         with self._state.parts.ledger.on(purpose):
             return work()
 
-    def tuned(self, index: int, run: NodeRun, reason: str, found: Sequence[Finding]) -> NodeTuned:
+    def tuned(self, index: int, run: NodeRun, reason: str, found: Sequence[Finding | str]) -> NodeTuned:
         """What a search came to, as it is recorded."""
         best = run.best
         is_over = (
@@ -397,3 +403,8 @@ class NodeSteps:
     def _lifted_child(self, node: Node) -> Node | None:
         children = self._state.tree.children(node.index)
         return next((each for each in children if each.role == LIFTED_ROLE and each.is_planned), None)
+
+
+def _has_improved(node: Node, run: NodeRun) -> bool:
+    """Whether its search has found something faster than what its findings are about."""
+    return run.best is not None and (node.best_value is None or (run.best.value or math.inf) < node.best_value)

@@ -36,6 +36,7 @@ from kernelwright.memory.recall import (
     believed_gain,
     example_for_model,
     model_words,
+    predictions_of,
     recall,
     remembered_values,
 )
@@ -146,6 +147,10 @@ class Remembered:
     def agent(self, agent: Agent) -> Agent:
         """The agent, its ideas in the order that experience suggests."""
         return _RememberingAgent(agent, self.lessons) if self.lessons else agent
+
+    def predictions(self, model: str) -> tuple[tuple[str, float, float], ...]:
+        """Family, predicted and measured gain of this model's earlier steps, the most relevant first."""
+        return predictions_of(self.lessons, model)
 
     def start(self, tactics: Sequence[str]) -> Mapping[str, Value]:
         """Values at which the search of a template that was made by these tactics may begin."""

@@ -210,6 +210,7 @@ class Session:
         if view is not None:
             parts = dataclasses.replace(parts, proofs=view.proofs)
         parts = self._remembering(parts, view)
+        self._tell_first_step(parts.rewrites_first, view)
         optimizer = self._optimizer = Optimizer(parts, view.tree_events if view else ())
         if self._parts.time_left is not None:
             self._parts.time_left.is_told_by(optimizer.state.seconds_for_models)
@@ -229,7 +230,8 @@ class Session:
             self._finish_nodes(optimizer, comparison, reason)
             if comparison is not None:
                 self._remember(parts)
-            self._append([*self._late_notes(), *self._over_notes(reason), self._finished(reason)])
+            notes = [*self._late_notes(), *self._words_of_end(optimizer, reason), *self._over_notes(reason)]
+            self._append([*notes, self._finished(reason)])
         finally:
             optimizer.state.close()
         self._enter("done")
@@ -266,6 +268,15 @@ class Session:
         left = recorded.events[recorded.place : recorded.session.end]
         return [each for each in left if isinstance(each, Noted)]  # before the end come notes alone
 
+    def _words_of_end(self, optimizer: Optimizer, reason: str) -> list[Noted]:
+        """Why a policy ended the run; a replay has it in the record, if that is of a version that told it."""
+        words = optimizer.words_of_end
+        if not words or reason not in ("no-gain", "limit"):
+            return []
+        note = Noted("info", f"the search ended because {words}")
+        recorded = self._parts.recorded
+        return [note] if recorded is None or isinstance(recorded.next_event, Noted) else []
+
     def _finish_nodes(self, optimizer: Optimizer, comparison: FinalistsCompared | None, reason: str) -> None:
         """Record the end in every node's log; a replay of what was killed takes in first what had been evaluated."""
         recorded = self._parts.recorded
@@ -291,6 +302,7 @@ class Session:
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
         weights = {workload.name: workload.weight for workload in subject.problem.workloads}
+        share = share_of_floor(recorded_floors(started), baseline_ms, weights)
         shared = NodeContext(
             started=started,
             baseline=baseline,
@@ -318,6 +330,7 @@ class Session:
                 site.device,
                 copy_bytes_per_s=_rate(started, "copy_bytes_per_s"),
                 operations_per_s=_rate(started, "operations_per_s"),
+                launches_per_s=dict(started.device.get("ceilings", {})).get("launches_per_s"),
                 limit_value=self._limit(started, baseline_ms, weights),
                 cache=settings.tune.cache_of(is_cpu=site.device.kind == "cpu"),
             ),
@@ -327,6 +340,7 @@ class Session:
             folder=parts.folder,
             clock=self._clock,
             reserved_s=self._reserved_s(baseline_ms),
+            rewrites_first=settings.why_rewritten_first(share),
             limit_s=self._parts.settings.tune.budget.seconds,
             begun_s=self._resumed_s or 0.0,
             ledger=self._ledger,
@@ -355,12 +369,22 @@ class Session:
             if note:
                 self._append([Noted("warning", note)])
         remembered = Remembered(event)
+        policy = parts.policy
+        if parts.settings.is_sparing and isinstance(policy, GainPerCost):
+            policy = dataclasses.replace(policy, earlier=remembered.predictions(parts.agent.name))
         return dataclasses.replace(
             parts,
+            policy=policy,
             task=remembered.task(parts.task, entry=parts.problem.name),
             agent=remembered.agent(parts.agent),
             start=remembered.start,
         )
+
+    def _tell_first_step(self, words: str, view: RunView | None) -> None:
+        """Say why a new run begins with a rewrite; a replay says it where its record does."""
+        recorded = self._parts.recorded
+        if words and view is None and (recorded is None or isinstance(recorded.next_event, Noted)):
+            self._append([Noted("info", words)])
 
     def _remember(self, parts: OptimizerParts) -> None:
         """Keep what this run has taught for later ones; a replay teaches nothing new."""

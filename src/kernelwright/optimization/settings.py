@@ -14,7 +14,7 @@ from kernelwright.optimization.roles_file import roles_of
 from kernelwright.search.registry import known_searcher
 from kernelwright.store.event import RECORD_KEY
 from kernelwright.tree.base import SelectionPolicy
-from kernelwright.tree.registry import LIFT, create, known
+from kernelwright.tree.registry import GAIN, LIFT, create, known
 from kernelwright.tuning.settings import Budget, TuneSettings
 
 REPLAY = "replay:"
@@ -24,6 +24,14 @@ DEFAULT_BUDGET_S = 120.0
 
 UNTUNED = frozenset({"direct", "stark-untuned"})
 """Policies under which nothing is searched."""
+
+WORTH_ASKING = 0.03
+"""A model's run ends when nothing is expected to gain more, as a fraction. A guess: the noise of a search."""
+
+REWRITTEN_BELOW = 0.2
+"""A kernel that reaches less of the floor needs another structure: three of the first six replies of two recorded runs
+went into templates of such kernels that were thrown away.
+"""
 
 SPOOL = "spool:"
 """Before the folder of a spool in the place of a runner."""
@@ -64,6 +72,9 @@ class OptimizeSettings:
     rest: Literal["policy", "best"] = "policy"
     """Whose parameters are tuned once no more structures may be asked for: the policy's choice, or the fastest's."""
 
+    asking: Literal["sparing", "always"] = "sparing"
+    """`sparing`: a model is asked, and a node tuned, only where `WORTH_ASKING` is expected; `always`: whatever is left.
+    """
     runner: str = ""
     """`spool:DIR`: the device is on another machine; empty: here."""
     in_flight: int | None = None
@@ -103,6 +114,30 @@ class OptimizeSettings:
         """Whether kernels are written without parameters, and lifted into templates where the policy says so."""
         return self.policy == LIFT and self.model != "rules"
 
+    @property
+    def is_sparing(self) -> bool:
+        """Whether each question to a model has to be worth it."""
+        return self.model != "rules" and self.asking == "sparing"
+
+    def why_rewritten_first(self, floor_share: float | None) -> str:
+        """Why a kernel is rewritten before its numbers are lifted into parameters, in words; empty: it is not.
+
+        Args:
+            floor_share: which part of what the device allows the baseline reaches; None: not known.
+        """
+        if not self.is_sparing or self.policy != GAIN or floor_share is None or floor_share > REWRITTEN_BELOW:
+            return ""
+        return (
+            f"the kernel is rewritten first and its numbers are not lifted: it reaches {floor_share:.1%} of the floor, "
+            "which other numbers do not change much"
+        )
+
+    @property
+    def least_gain_fraction(self) -> float | None:
+        """The run ends when nothing is expected to gain more; None: the policy's own threshold."""
+        own = self.tune.budget.min_expected_gain_fraction
+        return WORTH_ASKING if own is None and self.is_sparing else own
+
     def in_flight_count(self, *, is_elsewhere: bool) -> int:
         """How many structures may be under way."""
         return self.in_flight or (SPOOL_IN_FLIGHT if is_elsewhere else 1)
@@ -131,7 +166,8 @@ class OptimizeSettings:
             "part_evaluations",
         )
         own = {
-            name: getattr(self, name) for name in (*names, "max_attempts", "roles", "memory", "child_defaults", "rest")
+            name: getattr(self, name)
+            for name in (*names, "max_attempts", "roles", "memory", "child_defaults", "rest", "asking")
         }
         return {**self.tune.as_record(), RECORD_KEY: own}
 
@@ -140,7 +176,12 @@ class OptimizeSettings:
         """The settings of a recorded run; fields that this version does not know are ignored."""
         known = {each.name for each in dataclasses.fields(cls)} - {"tune"}
         own = {name: value for name, value in dict(record.get(RECORD_KEY, {})).items() if name in known}
-        own = {"child_defaults": "declared", "rest": "best", **own}  # of runs from before there was a choice
+        own = {
+            "child_defaults": "declared",
+            "rest": "best",
+            "asking": "always",
+            **own,
+        }  # of runs from before there was a choice
         return cls(tune=TuneSettings.from_record(record), **own)
 
 

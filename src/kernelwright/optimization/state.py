@@ -86,6 +86,8 @@ class OptimizerParts:
     """Proofs of templates from earlier sessions."""
     steps: Callable[[int, Callable[[], Tree]], Steps] = lambda size, _tree: Steps(size)
     """Makes the steps of that many structures under way, which may look at the tree."""
+    rewrites_first: str = ""
+    """Why the kernel is rewritten at once, and its numbers are not lifted first; empty: they are."""
     limit_s: float | None = None
     """When the run should be over, by its clock; None: no limit in time."""
     begun_s: float = 0.0
@@ -220,7 +222,8 @@ class OptimizerState:
             evaluations=evaluations,
             attempts=self.attempts_left() if self.parts.settings.rest == "policy" else None,
             limit_value=self.parts.task.limit_value,
-            min_gain_fraction=budget.min_expected_gain_fraction,
+            min_gain_fraction=self.parts.settings.least_gain_fraction,
+            is_sparing=self.parts.settings.is_sparing,
         )
 
     def seconds_left(self) -> float | None:

@@ -50,7 +50,7 @@ _DTYPES: Mapping[str, str] = {
 """By C type on 64-bit Linux and macOS."""
 
 _HEADERS = ("stdbool.h", "stddef.h", "stdint.h", "sys/types.h")
-"""Of the types' names."""
+"""Headers that define the types' names."""
 
 _QUALIFIERS = re.compile(r"\b(?:const|restrict|__restrict__|__restrict|volatile|register)\b")
 _PARAMETER = re.compile(
@@ -69,7 +69,7 @@ class CParameter:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the elements, or of the number."""
+        """The type of the elements, or of the number."""
         return np.dtype(_DTYPES[self.c_type])
 
 

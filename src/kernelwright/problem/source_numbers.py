@@ -15,7 +15,7 @@ from kernelwright.problem.source_scan import macro_definitions
 from kernelwright.source.lexer import Token, integer_value, masked, tokens_of, without_blanks, without_directives
 
 MOST_NUMBERS = 48
-"""Of a problem; a source with a table of more names no thresholds in it."""
+"""The most of a problem; a source with a table of more names no thresholds in it."""
 
 _DEFINITION = re.compile(r"(?:-D)?[A-Za-z_]\w*=(.*)", re.DOTALL)
 _PRODUCTS = frozenset(("*", "<<"))

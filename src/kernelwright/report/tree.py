@@ -28,6 +28,7 @@ from kernelwright.results.optimize_result import OptimizeResult, PathStep
 from kernelwright.results.verdict import Kind
 from kernelwright.store.event import Noted
 from kernelwright.store.view import RunView
+from kernelwright.tree.beliefs import prediction_words
 from kernelwright.tree.model import Node
 
 MOST_TEXT = 20_000
@@ -124,6 +125,8 @@ class _TreeSection:
     root: _NodeEntry
     chart: Markup
     path: tuple[_StepEntry, ...]
+    predictions: str
+    """How predicted gains compare with what was measured; empty: none was judged."""
     actions: tuple[_ActionEntry, ...]
     story: tuple[Paragraph, ...]
     spent: str
@@ -146,6 +149,7 @@ def tree_section(result: OptimizeResult, story: Story) -> _TreeSection | None:
         root=_Entries(result, story, path).entry(result.tree[0]),
         chart=tree_chart(result, path),
         path=tuple(_step(step, story) for step in told_path(result)[1:]),
+        predictions=prediction_words(result.tree),
         actions=tuple(
             _ActionEntry(each.node, f"{each.action} {each.idea}".strip(), clean(each.reason), each.elapsed_s)
             for each in result.tree.actions

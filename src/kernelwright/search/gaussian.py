@@ -31,13 +31,13 @@ LENGTHS = (0.5, 2.0)
 """Distances, as shares of a parameter's range, over which its correlation falls to 1/e. A guess: steep and flat."""
 
 ADDITIVE_SHARES = (0.2, 0.8)
-"""Of the variance, what is a sum over parameters. A guess: mostly together, and mostly apart."""
+"""Shares of the variance that are a sum over parameters. A guess: mostly together, and mostly apart."""
 
 NOISE = 1e-2
 """The variance of a full measurement, and of what the kernels cannot express, in units of the surface's. A guess."""
 
 LEVEL_VARIANCE = 10.0
-"""Of the level of all targets, in the same units, after their mean is taken off: as good as unknown."""
+"""The variance of all targets' level, in the same units, once their mean is taken off: as good as unknown."""
 
 SCALE, SCALE_COUNT = 0.3, 2.0
 """The deviation of the logarithms expected before any is seen, and as how many observations that counts. A guess."""

@@ -309,7 +309,7 @@ class Directive:
     rest: str
     """What stands behind the word, to the end of the line and those that go on from it."""
     start: int
-    """Of the line."""
+    """Where the line starts."""
     rest_start: int
     is_digraph: bool = False
     """Whether it begins with another spelling of `#`."""

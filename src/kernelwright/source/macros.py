@@ -14,7 +14,7 @@ CHARACTERS_OF_A_TOKEN = 16
 """A text or a pasted word counts as one more token for so many characters."""
 _MAX_NESTING = 60
 _MAX_DEPTH = 100
-"""Of invocations in arguments of others; more count as too much text."""
+"""Nested invocations in arguments; more count as too much text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,12 +356,35 @@ def _guarded_name(word: str, rest: Sequence[Token]) -> str:
     return ""
 
 
+def _is_compared(tokens: Sequence[Token], index: int, *, has_templates: bool) -> bool:
+    """Whether a word before `<` is certainly no template, where the grammar might take it for one: `(i < n && j >= 0)`.
+
+    No template's arguments end in `>=`; in C, which has none, `i < n && j > (k)` is no call either.
+    """
+    start = next_sign(tokens, index + 1, "<")
+    before = next((tokens[at].text for at in range(index - 1, -1, -1) if not tokens[at].is_blank), "")
+    if start is None or before in (".", "->", "::") or tokens[index].text == "template":
+        return False
+    depth, is_found = 0, False
+    for at in range(start + 1, len(tokens)):
+        text = tokens[at].text
+        depth += (text in ("(", "[")) - (text in (")", "]"))
+        if depth < 0 or text in (";", "{", "}"):
+            break
+        if depth == 0 and text in (">", ">>") and has_templates:
+            return False
+        is_call = depth == 0 and text == ">" and next_sign(tokens, at + 1, "(") is not None
+        is_found |= is_call or (depth == 0 and text == ">=")
+    return is_found
+
+
 class _Writer:
     """Writes tokens as one dialect."""
 
     def __init__(self, language: Language) -> None:
         self.replaced = _REPLACED[language]
         self.left_out = _ALWAYS_LEFT_OUT | _LEFT_OUT[language]
+        self.has_templates = language != "opencl"
         self.parts: list[str] = []
         self.starts: list[int] = []
         self.tokens: list[Token] = []
@@ -381,7 +404,8 @@ class _Writer:
                 continue
             if token.kind == "sign":
                 depth += (token.text == "(") - (token.text == ")")
-            self._token(token, is_inside_parentheses=depth > 0)
+            is_compared = token.kind == "word" and _is_compared(tokens, index, has_templates=self.has_templates)
+            self._token(token, is_inside_parentheses=depth > 0, is_compared=is_compared)
             index += 1
 
     def _attribute(self, tokens: Sequence[Token], index: int) -> int:
@@ -393,7 +417,7 @@ class _Writer:
         self.marks.append(Mark(self.length, text, tokens[index].span.joined(tokens[after - 1].span)))
         return after
 
-    def _token(self, token: Token, *, is_inside_parentheses: bool) -> None:
+    def _token(self, token: Token, *, is_inside_parentheses: bool, is_compared: bool) -> None:
         text = token.text
         if token.kind == "word":
             replacement = self.replaced.get(text)
@@ -411,7 +435,7 @@ class _Writer:
             self._text(" ")
         self.starts.append(self.length)
         self.tokens.append(token)
-        self._text(text)
+        self._text(f"({text})" if is_compared else text)
         if token.invocation:
             self._text(" ")
 

@@ -229,6 +229,8 @@ class Idea:
     """The last of them; both count from 1."""
     risk: str = ""
     """What may go wrong, in the planner's words."""
+    text: str = ""
+    """The template that the plan came with, header and source; empty: it is still to be written."""
 
 
 @dataclass(frozen=True, slots=True)

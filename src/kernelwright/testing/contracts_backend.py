@@ -24,7 +24,6 @@ from kernelwright.backend.base import (
     BoundLaunch,
     BufferArgument,
     BuildFailed,
-    BuildRequest,
     BuildUnit,
     DeviceInfo,
     DeviceSession,
@@ -71,7 +70,7 @@ class BackendSubject:
         """An artifact in a folder of its own."""
         folder = self.folder / f"artifact-{len(list(self.folder.iterdir()))}"
         folder.mkdir()
-        return self.backend.compile(BuildRequest(self.unit(source, factor=factor)), self.device, folder)
+        return self.backend.compile(self.unit(source, factor=factor), self.device, folder)
 
 
 class BackendContract(RedrawContract):

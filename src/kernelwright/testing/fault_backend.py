@@ -17,9 +17,10 @@ from kernelwright.backend.base import (
     Artifact,
     Backend,
     BuildFailed,
-    BuildRequest,
+    BuildUnit,
     DeviceInfo,
     DeviceSession,
+    LaunchPlan,
 )
 from kernelwright.errors import InfrastructureError
 from kernelwright.source.language import Language
@@ -53,9 +54,8 @@ class FaultBackend(Backend):
         """Fixed."""
         return "fault-1"
 
-    def compile(self, request: BuildRequest, device: DeviceInfo, folder: Path) -> Artifact:
+    def compile(self, unit: BuildUnit, device: DeviceInfo, folder: Path) -> Artifact:
         """Do what the source's first word says."""
-        unit = request.unit
         macros = dict(unit.macros)
         count = Path(macros["COUNT"]) if "COUNT" in macros else folder / "count"
         with count.open("ab") as file:
@@ -76,9 +76,9 @@ class FaultBackend(Backend):
         figures = {"max_threads_per_block": 256.0, "local_memory_bytes": float(macros.get("LOCAL", "0"))}
         return Artifact(unit, device.id, folder, dict.fromkeys(unit.entries, figures), "compiled")
 
-    def specialise(self, request: BuildRequest, artifact: Artifact, device: DeviceInfo, folder: Path) -> None:
+    def specialise(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo, folder: Path) -> None:
         """Do what the macro `SPECIALISE` says."""
-        match dict(request.unit.macros).get("SPECIALISE", "ok"):
+        match dict(artifact.unit.macros).get("SPECIALISE", "ok"):
             case "hang":
                 time.sleep(600)
             case "crash":
@@ -86,7 +86,7 @@ class FaultBackend(Backend):
             case "refuse":
                 raise BuildFailed("no such shape")
             case "write":
-                Path(dict(request.unit.macros)["TARGET"]).write_text("poison")
+                Path(dict(artifact.unit.macros)["TARGET"]).write_text("poison")
         (folder / "specialised").write_text("yes")
 
     def open(self, device: DeviceInfo) -> DeviceSession:

@@ -195,17 +195,14 @@ def make_launcher(argument: object) -> Callable[[object], object]:
         artifact, plan, inputs = job
         module = session.load(artifact)
         sizes = {
-            each.name: each.byte_count
-            for step in plan.steps
-            for each in step.arguments
-            if isinstance(each, BufferArgument)
+            each.name: each.byte_count for step in plan for each in step.arguments if isinstance(each, BufferArgument)
         }
         buffers = {name: session.allocate(size) for name, size in sizes.items()}
         for name, size in sizes.items():
             data = np.frombuffer(inputs.get(name, bytes(size)), np.uint8)
             session.upload(buffers[name], data)
         bound = {name: BoundBuffer(buffers[name], 0, size) for name, size in sizes.items()}
-        session.launch([BoundLaunch(module, step, bound) for step in plan.steps])
+        session.launch([BoundLaunch(module, step, bound) for step in plan])
         session.synchronize()
         outputs = {}
         for name, size in sizes.items():

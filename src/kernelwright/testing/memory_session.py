@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
@@ -33,13 +34,6 @@ class _MemoryBuffer:
     place: int
 
 
-@dataclass(eq=False)
-class MemoryModule:
-    """One kernel."""
-
-    kernel: Kernel
-
-
 @dataclass
 class MemorySession(DeviceSession):
     """Everything happens at once and nothing is lost."""
@@ -57,7 +51,7 @@ class MemorySession(DeviceSession):
         return "told"
 
     def load(self, artifact: Artifact) -> Module:
-        """Nothing can be loaded: modules are made by the test."""
+        """Nothing can be loaded: a test's kernels are the modules."""
         raise NotImplementedError
 
     def allocate(self, byte_count: int) -> _MemoryBuffer:
@@ -97,7 +91,7 @@ class MemorySession(DeviceSession):
 
     def time(self, launches: Sequence[BoundLaunch]) -> float:
         """Call the kernels and add up what they say."""
-        return sum(_module(launch).kernel(_seen(launch)) for launch in launches)
+        return sum(_kernel(launch)(_seen(launch)) for launch in launches)
 
     def synchronize(self) -> None:
         """Nothing is ever under way."""
@@ -115,9 +109,9 @@ def _bytes(buffer: Buffer) -> Bytes:
     return buffer.data
 
 
-def _module(launch: BoundLaunch) -> MemoryModule:
-    assert isinstance(launch.module, MemoryModule)
-    return launch.module
+def _kernel(launch: BoundLaunch) -> Kernel:
+    assert callable(launch.module)
+    return cast("Kernel", launch.module)
 
 
 def _seen(launch: BoundLaunch) -> LaunchSeen:

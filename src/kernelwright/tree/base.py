@@ -35,9 +35,11 @@ class BudgetLeft:
     attempts: int | None = None
     """Structures that may still be asked for; None: as many as the rest allows."""
     limit_value: float | None = None
-    """The objective that the device's measured bandwidth allows at best; None: unknown."""
+    """The objective at the device's floor; None: unknown."""
     min_gain_fraction: float | None = None
     """Stop when nothing is expected to gain more than this; None: the policy's own threshold."""
+    is_sparing: bool = False
+    """Whether each action has to be expected to gain that, and not all together in what is left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,14 @@ BELIEF = 0.7
 MOST_TRUTH = 1.5
 """A prediction that was too low counts at most so much."""
 
+AS_PREDICTED = 0.1
+"""A search's gain within 10 % of the prediction is as predicted."""
+
 USEFUL = 1.02
 """A step that gains less than this brought nothing."""
+
+MOST_EARLIER = 6
+"""So many steps of earlier runs count, each as one of this run: its own soon outweigh them. A guess."""
 
 MAX_PREDICTION = 20.0
 """Predictions above are capped: models of kernels that are this far off are not that certain."""
@@ -107,7 +113,16 @@ class Gain:
 class Beliefs:
     """What is believed of one tree at one time."""
 
-    def __init__(self, tree: Tree, *, has_model: bool, tunes: bool, is_timed: bool, lifts: bool = False) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        has_model: bool,
+        tunes: bool,
+        is_timed: bool,
+        lifts: bool = False,
+        earlier: Sequence[tuple[str, float, float]] = (),
+    ) -> None:
         """Nothing is computed yet.
 
         Args:
@@ -116,7 +131,9 @@ class Beliefs:
             tunes: whether parameters are searched at all.
             is_timed: whether time counts, rather than evaluations.
             lifts: whether kernels are written without parameters, and lifted into templates where that promises most.
+            earlier: family, predicted and measured gain of steps in earlier runs, of which the first few count.
         """
+        self._earlier = [_came_true(*each) for each in earlier if each[1] >= USEFUL][:MOST_EARLIER]
         self._tree = tree
         self._has_model = has_model
         self._tunes = tunes
@@ -184,7 +201,7 @@ class Beliefs:
 
     @cached_property
     def _shares(self) -> Sequence[tuple[str, float]]:
-        found = []
+        found = list(self._earlier)
         for node in self._tree:
             predicted = log_of(node.predicted_gain)
             if predicted < math.log(USEFUL) or node.status == "proposed":
@@ -341,6 +358,25 @@ class Beliefs:
     def evaluations_in(self, seconds: float) -> float | None:
         """How many evaluations fit into so many seconds; None: nothing was timed yet."""
         return None if self._evaluation_s is None else seconds / self._evaluation_s
+
+
+def _came_true(family: str, predicted: float, measured: float) -> tuple[str, float]:
+    """Which share of a predicted gain came true, in logarithms."""
+    return family, min(max(math.log(measured) / log_of(predicted), 0.0), MOST_TRUTH)
+
+
+def prediction_words(tree: Tree) -> str:
+    """How predicted gains compare with what the search measured, in a sentence; empty where none was judged."""
+    steps = ((node.predicted_gain, tree.gain(node.index)) for node in tree if node.is_working)
+    known = [(math.log(said), math.log(found)) for said, found in steps if said and found and said >= USEFUL]
+    if not known:
+        return ""
+    close = sum(abs(found - said) <= AS_PREDICTED for said, found in known)
+    share = sum(found for _, found in known) / sum(said for said, _ in known)
+    return (
+        f"{close} of {len(known)} predicted gains came true within 10 %; "
+        f"together they came to {max(share, 0.0):.0%} of what was predicted (in logarithms)"
+    )
 
 
 def remaining(evaluated_count: int) -> float:

@@ -106,6 +106,8 @@ class GainPerCost:
     """False: every structure stays at its default, as when code is rewritten directly."""
     lifts: bool = False
     """Whether kernels are written without parameters, and lifted into templates where that promises most."""
+    earlier: tuple[tuple[str, float, float], ...] = ()
+    """Family, predicted and measured gain of the model's steps in earlier runs, the most relevant first."""
 
     @property
     def name(self) -> str:
@@ -121,8 +123,8 @@ class GainPerCost:
         assert best.best_value is not None
         limit = budget.limit_value
         if limit is not None and best.best_value <= limit * NEAR_LIMIT:
-            percent = 100 * limit / best.best_value
-            return Stop("limit", f"node {best.index} runs at {percent:.0f}% of the measured bandwidth")
+            share, left = limit / best.best_value, max(1.0, best.best_value / limit)
+            return Stop("limit", f"node {best.index} runs at {share:.0%} of the floor: at most {left:.2f}x is left")
         return _Scoring(tree, self, budget).choice()
 
 
@@ -135,7 +137,12 @@ class _Scoring:
         self._budget = budget
         is_timed = budget.seconds is not None or budget.evaluations is None
         self._beliefs = Beliefs(
-            tree, has_model=policy.has_model, tunes=policy.tunes, is_timed=is_timed, lifts=policy.lifts
+            tree,
+            has_model=policy.has_model,
+            tunes=policy.tunes,
+            is_timed=is_timed,
+            lifts=policy.lifts,
+            earlier=policy.earlier,
         )
         assert tree.best is not None
         assert tree.best.best_value is not None
@@ -153,6 +160,17 @@ class _Scoring:
         structures = list(self._structures())
         looks = [each for node in self._tree.working for each in self._looking(node)]
         tunings = [each for node in self._tree.working for each in (*self._tuning(node), *self._lifting(node))]
+        if self._budget.is_sparing:
+            asked, looks = structures, looks if any(each.gain >= self._least for each in structures) else []
+            structures = [each for each in structures if each.gain >= self._least]
+            worth = {each.expansion.node: self._gain_to_the_end(self._tree[each.expansion.node]) for each in tunings}
+            kept = [each for each in tunings if max(each.gain, worth[each.expansion.node]) >= self._least]
+            if not structures and not kept and (asked or tunings):
+                return Stop("no-gain", self._not_worth_words(asked, max(worth.values(), default=0.0)))
+            tunings = kept
+            young = [each for each in kept if self._is_young(each.expansion)]
+            if young:  # a look at it costs less than the next question, which it answers in part
+                return max(young, key=lambda each: worth[each.expansion.node]).expansion
         if not structures and not tunings:
             if self._budget.attempts == 0:
                 return Stop("exhausted", "no more structures may be asked for, and there is nothing left to tune")
@@ -167,9 +185,32 @@ class _Scoring:
         rate = max((each.rate for each in (best_structure, best_tuning) if each is not None), default=0.0)
         gain = max(each.gain for each in (*structures, *tunings))
         least = self._least
-        if max(gain, rate * (self._left or 0.0)) < least:
+        if not self._budget.is_sparing and max(gain, rate * (self._left or 0.0)) < least:
             return Stop("no-gain", f"no action is expected to gain more than {math.expm1(least):.1%}")
         return chosen.expansion
+
+    def _is_young(self, expansion: Expansion) -> bool:
+        """Whether it is the tuning of what a model wrote, and of which hardly more than the default is known."""
+        node = self._tree[expansion.node]
+        is_written = self._policy.has_model and node.role not in START_ROLES and expansion.action == "tune"
+        return is_written and node.tuning.evaluated_count < self._policy.slice_evaluations
+
+    def _gain_to_the_end(self, node: Node) -> float:
+        """What all of a node's tuning is expected to bring the best, as far as the floor lets it."""
+        assert node.best_value is not None
+        now, potential = math.log(node.best_value), self._beliefs.potential(node)
+        brought = max(potential, now - self._beliefs.level(node).mean)
+        gain = expected_improvement(self._best_log - now + brought, SPREAD_OF_TUNING * brought)
+        return min(gain, self._headroom)
+
+    def _not_worth_words(self, structures: Sequence[_Scored], tuning: float) -> str:
+        """Why nothing more is asked for or tuned."""
+        parts = [f"all tuning {_fraction(tuning):.1%}"]
+        if structures:
+            best = max(structures, key=lambda each: each.gain)
+            parts.insert(0, f"a new structure {_fraction(best.gain):.1%} (from node {best.expansion.node})")
+        room = "" if math.isinf(self._headroom) else f"; the floor leaves {math.exp(self._headroom):.2f}x"
+        return f"nothing is expected to gain {_fraction(self._least):.1%}: {', '.join(parts)}{room}"
 
     @property
     def _least(self) -> float:
@@ -415,3 +456,8 @@ class _Scoring:
     def _fits(self, cost: float) -> bool:
         """Whether something that costs so many evaluations ends within the budget."""
         return self._left is None or cost <= self._left
+
+
+def _fraction(gain: float) -> float:
+    """Of the time, what a fall of the logarithm takes off."""
+    return -math.expm1(-gain)

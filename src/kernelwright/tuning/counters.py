@@ -14,14 +14,15 @@ from kernelwright.backend.base import Artifact, DeviceInfo
 from kernelwright.backend.cuda.measure.nsight_compute import KernelCounters, ProfilerFailed, why_no_counters
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool
-from kernelwright.evaluate.builds.render import RenderedWorkload, build_requests, render
+from kernelwright.evaluate.builds.render import plans_by_unit, render
 from kernelwright.evaluate.data.datasets import datasets_for, make_inputs
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.counting import CountJob, count
 from kernelwright.evaluate.device.lock import DeviceLock
-from kernelwright.evaluate.device_queue.jobs import job_of
+from kernelwright.evaluate.device_queue.jobs import built_job
 from kernelwright.evaluate.process.scratch import make_scratch
 from kernelwright.problem.config import Config
-from kernelwright.problem.model import Problem
+from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed
 from kernelwright.store.event import Evaluated
 from kernelwright.store.run_folder import RunFolder
@@ -80,12 +81,12 @@ def read_counters(run: Path, event: Evaluated, *, machine: Machine | None = None
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _build(rendered: Sequence[RenderedWorkload], device: DeviceInfo, scratch: Path) -> dict[str, Artifact] | str:
+def _build(rendered: Sequence[Job], device: DeviceInfo, scratch: Path) -> dict[str, Artifact] | str:
     """Artifacts by unit, from the cache mostly; or why there are none."""
     cache = ArtifactCache(knobs.cache_dir() / "artifacts")
     pool = BuildPool(device.backend, device, process_count=1, cache=cache, scratch=scratch / "build")
     try:
-        results = [pool.submit(request).result() for request in build_requests(rendered)]
+        results = [pool.submit(unit, plans).result() for unit, plans in plans_by_unit(rendered).items()]
     finally:
         pool.close()
     artifacts: dict[str, Artifact] = {}
@@ -99,31 +100,31 @@ def _build(rendered: Sequence[RenderedWorkload], device: DeviceInfo, scratch: Pa
 def _count_all(
     problem: Problem,
     device: DeviceInfo,
-    rendered: Sequence[RenderedWorkload],
+    rendered: Sequence[Job],
     artifacts: Mapping[str, Artifact],
     scratch: Path,
     *,
     is_cold: bool,
 ) -> CounterReading:
     found: dict[str, Sequence[KernelCounters]] = {}
-    for each in rendered:
-        job = job_of(problem, each, artifacts[each.unit.id])
+    for workload, each in zip(problem.workloads, rendered, strict=True):
+        job = built_job(each, artifacts[each.unit.id])
         job = replace(job, has_local_memory=False)  # one launch, and nothing else that the profiler would count
-        inputs = _write_inputs(problem, each, scratch / "inputs")
+        inputs = _write_inputs(problem, workload, scratch / "inputs")
         try:
             with DeviceLock(device.id):
-                found[each.workload.name] = count(CountJob(device, job, inputs, is_cold), scratch / "count")
+                found[workload.name] = count(CountJob(device, job, inputs, is_cold), scratch / "count")
         except ProfilerFailed as error:
             return CounterReading(found, str(error))
     return CounterReading(found)
 
 
-def _write_inputs(problem: Problem, rendered: RenderedWorkload, folder: Path) -> dict[str, Path]:
+def _write_inputs(problem: Problem, workload: Workload, folder: Path) -> dict[str, Path]:
     """Declared inputs of this workload, as raw bytes; those of the one before are overwritten."""
     folder.mkdir(parents=True, exist_ok=True)
     dataset = datasets_for(problem, seed=0, is_thorough=False)[0]
     files = {}
-    for name, values in make_inputs(problem, rendered.workload, dataset).items():
+    for name, values in make_inputs(problem, workload, dataset).items():
         files[name] = folder / f"{name}.bin"
         values.reshape(-1).view(np.uint8).tofile(files[name])
     return files

@@ -99,7 +99,7 @@ COMPARISON_SHARE = 0.2
 """The final comparison on another machine gets this share of a budget in seconds. A guess."""
 
 MOST_FOR_BASELINE = 0.5
-"""Of a budget in seconds: beyond, it is told that the baseline has left little."""
+"""Where the baseline takes a larger share of the seconds, a note says that it has left little."""
 
 BLIND_LOOK_AHEAD = 8
 """Times the runner's capacity, for a searcher that learns nothing from results: what is asked for early is built early.

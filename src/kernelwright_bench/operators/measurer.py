@@ -10,12 +10,14 @@ from types import TracebackType
 from typing import Protocol, Self, cast
 
 from kernelwright import knobs
-from kernelwright.backend.base import BuildRequest, DeviceInfo
+from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool, BuildResult
 from kernelwright.evaluate.builds.render import byte_count, render_workload
 from kernelwright.evaluate.data.layout import shape_of
+from kernelwright.evaluate.device.arena import Job
+from kernelwright.evaluate.device_queue.jobs import built_job
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Argument, Problem
@@ -29,7 +31,6 @@ from kernelwright_bench.operators.messages import (
     Compared,
     MeasurerArgument,
     OpenShape,
-    Runnable,
     Screen,
     Screened,
     TorchSource,
@@ -146,7 +147,7 @@ class DeviceDesk:
         self, subject: TuningProblem, chosen: Mapping[str, Candidate], rounds: int, torch: TorchSource | None
     ) -> Compared:
         """Interleaved rounds of all."""
-        runnables: dict[str, Runnable] = {}
+        runnables: dict[str, Job] = {}
         for label, candidate in chosen.items():
             runnable = self._runnable(subject, candidate, self._submit(subject, candidate))
             if isinstance(runnable, Failed):
@@ -157,14 +158,14 @@ class DeviceDesk:
 
     def _submit(self, subject: TuningProblem, candidate: Candidate) -> Future[BuildResult]:
         rendered = render_workload(candidate, subject.problem, subject.problem.workloads[0], self.device)
-        return self._pool.submit(BuildRequest(rendered.unit, (rendered.plan,)))
+        return self._pool.submit(rendered.unit, (rendered.plan,))
 
-    def _runnable(self, subject: TuningProblem, candidate: Candidate, future: Future[BuildResult]) -> Runnable | Failed:
+    def _runnable(self, subject: TuningProblem, candidate: Candidate, future: Future[BuildResult]) -> Job | Failed:
         built = future.result().built
         if isinstance(built, Failed):
             return built
         rendered = render_workload(candidate, subject.problem, subject.problem.workloads[0], self.device)
-        return Runnable(built, rendered.plan, rendered.scratch_bytes)
+        return built_job(rendered, built)
 
 
 def _buffers(problem: Problem) -> list[Buffer]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwright.backend.base import Artifact, DeviceInfo, LaunchPlan
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.evaluate.device.arena import Job
 
 CLEAN = "clean"
 """The contender whose launches begin with nothing to be written back: what a kernel takes that only reads."""
@@ -27,15 +28,6 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Runnable:
-    """A built candidate with its launches."""
-
-    artifact: Artifact
-    plan: LaunchPlan
-    scratch_bytes: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
 class MeasurerArgument:
     """What the worker needs."""
 
@@ -52,14 +44,14 @@ class OpenShape:
     """Job: make the buffers of a shape and keep the baseline's results. Replaces the shape before."""
 
     buffers: tuple[Buffer, ...]
-    baseline: Runnable
+    baseline: Job
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
     """Job: a first look at a candidate."""
 
-    runnable: Runnable
+    runnable: Job
     incumbent_ms: float
 
 
@@ -88,10 +80,10 @@ class TorchSource:
 class Compare:
     """Job: interleaved rounds of all contenders."""
 
-    runnables: Mapping[str, Runnable]
+    runnables: Mapping[str, Job]
     rounds: int
     torch: TorchSource | None
-    clean: Runnable | None = None
+    clean: Job | None = None
     """Measured once more, as `clean`, with a cache that was flushed by reading."""
     seed: int = 0
 

@@ -34,6 +34,7 @@ from kernelwright.backend.base import (
     ScalarArgument,
 )
 from kernelwright.backend.registry import get_backend
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.problem.dtypes import DTYPES, machine_epsilon
 from kernelwright_bench.operators.messages import (
     CLEAN,
@@ -43,7 +44,6 @@ from kernelwright_bench.operators.messages import (
     Compared,
     MeasurerArgument,
     OpenShape,
-    Runnable,
     Screen,
     Screened,
 )
@@ -208,7 +208,7 @@ class Measurer:
 
     # ---- times ----
 
-    def _median_ms(self, runnable: Runnable) -> float:
+    def _median_ms(self, runnable: Job) -> float:
         shape = self._opened()
         launches = shape.bind(runnable)
         return statistics.median(self._time(shape, launches) for _ in range(5))
@@ -313,7 +313,7 @@ class _OpenShape:
             self._expected[each.name] = self._copied(each)
             self._scales[each.name] = judge.root_mean_square(self._expected[each.name], each)
 
-    def bind(self, runnable: Runnable) -> list[BoundLaunch]:
+    def bind(self, runnable: Job) -> list[BoundLaunch]:
         """The launches on this shape's memory; scratch is made on demand and kept."""
         for name, byte_count in runnable.scratch_bytes.items():
             known = self._memory.get(name)
@@ -321,7 +321,7 @@ class _OpenShape:
                 self._memory[name] = self._session.allocate(byte_count)
         module = self._session.load(runnable.artifact)
         bound = {name: BoundBuffer(each, 0, each.byte_count) for name, each in self._memory.items()}
-        return [BoundLaunch(module, step, bound) for step in runnable.plan.steps]
+        return [BoundLaunch(module, step, bound) for step in runnable.plan]
 
     def restore(self) -> None:
         """In-out arguments as they were."""

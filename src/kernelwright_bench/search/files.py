@@ -82,7 +82,7 @@ def _parts(file: Path) -> Path:
 
 
 def _fingerprint(recorded: RecordedSpace) -> str:
-    """Of what a repeat depends on: two recordings may have one name."""
+    """A digest of all that a repeat depends on: two recordings may have one name."""
     values = np.ascontiguousarray(np.stack([recorded.time_ms, recorded.cost_s]))
     return hashlib.sha256(values.tobytes()).hexdigest()[:16]
 

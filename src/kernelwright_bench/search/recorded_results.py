@@ -41,7 +41,7 @@ class ResultRow:
 
     config: Config
     value: float | None
-    """Of the objective; a time is in milliseconds. None: it failed."""
+    """The objective's value, for a time in milliseconds. None: it failed."""
     cost_s: float
     failure: str = ""
     """`check:REASON`, or empty."""

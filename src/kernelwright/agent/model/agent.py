@@ -54,6 +54,7 @@ from kernelwright.agent.model.replies import (
     given_up,
     plan_of,
     prose,
+    written_with,
 )
 from kernelwright.agent.model.settings import ModelSettings, RoleName, RoleSettings
 from kernelwright.agent.rules.landscape import findings
@@ -153,6 +154,9 @@ class ModelAgent:
             if isinstance(planned, Declined):
                 return planned
             idea = replace(planned, key=context.idea.key)
+        if idea.text:
+            made = replace(written, text=idea.text, tactics=(*written.tactics, idea.key), properties=())
+            return Draft(made, idea.instruction[:MOST_EXPLANATION], idea.because, idea.predicted_gain)
         body = body_of(written)
         region = (Region(idea.first_line, idea.last_line) if idea.first_line else Region.whole(body)).clipped(body)
         briefing = self._briefer.of_node(task, written, context.tree, node, "code")
@@ -259,8 +263,13 @@ class ModelAgent:
         )
         count = len(body.split("\n"))
 
+        texts: dict[str, str] = {}
+
         def read(reply: Reply) -> PlanReply | GivenUp:
-            return direct_plan_of(reply) if is_direct else plan_of(reply, count)
+            plan = direct_plan_of(reply) if is_direct else plan_of(reply, count)
+            coded = written_with(plan, reply, entry=written.entry) if isinstance(plan, PlanReply) else None
+            texts["whole"] = self._whole(coded, context) if coded is not None else ""
+            return plan
 
         schema = DIRECT_PLAN_SCHEMA if is_direct else PLAN_SCHEMA
         asking = _Asking("plan", prompt, written.language, briefing, node, schema, context.sample)
@@ -278,7 +287,23 @@ class ModelAgent:
             first_line=0 if is_direct else plan.first_line,
             last_line=0 if is_direct else plan.last_line,
             risk=plan.risk,
+            text=texts["whole"],
         )
+
+    def _whole(self, reply: Reply, context: PlanContext) -> str:
+        """The whole template that came with a plan.
+
+        Raises:
+            AnchorError, Malformed: what is wrong with it, as a complaint.
+        """
+        task, written = context.task, context.written
+        if self._settings.carries_best and not self._settings.is_direct:
+            written = with_defaults(written, context.node.best_config)
+        region, original = Region.whole(body_of(written)), _original(task, written)
+        made = drafted(reply, task=task, written=written, region=region, tactic="", original=original)
+        if self._settings.is_direct:
+            _refuse_parameters(made, written)
+        return made.text
 
     @staticmethod
     def _again(node: Node, idea: Idea, place: int) -> Idea:

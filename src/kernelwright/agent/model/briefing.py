@@ -138,7 +138,7 @@ class Briefer:
         facts += self.evidence(context.node, passed[0].value if passed else None)
         if context.task.limit_value and passed:
             share = context.task.limit_value / (passed[0].value or 1)
-            facts.append(f"the best runs at {share:.0%} of what the measured bandwidth allows")
+            facts.append(f"the best runs at {share:.0%} of the floor")
         return {f"E{number}": text for number, text in enumerate(facts, 1)}
 
 

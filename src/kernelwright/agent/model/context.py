@@ -18,6 +18,7 @@ from kernelwright.agent.model.cleaning import cleaned_log, cleaned_message
 from kernelwright.agent.model.prompting import data
 from kernelwright.errors import UserError
 from kernelwright.problem.model import Argument
+from kernelwright.tree.beliefs import prediction_words
 from kernelwright.tree.failures import constraint_of
 from kernelwright.tree.model import Node, Tree
 
@@ -193,8 +194,10 @@ def device_section(task: Task) -> Section:
         lines.append(f"- measured copy bandwidth: {_three_digits(task.copy_bytes_per_s / 1e9)} GB/s")
     if task.operations_per_s:
         lines.append(f"- measured arithmetic: {_three_digits(task.operations_per_s / 1e9)} GFLOP/s")
+    if task.launches_per_s:
+        lines.append(f"- measured empty launch: {_three_digits(1e6 / task.launches_per_s)} µs, a part of every time")
     if task.limit_value:
-        lines.append(f"- speed of light: {1 / task.limit_value:.2f}x of the baseline is the most that memory allows")
+        lines.append(f"- floor: {1 / task.limit_value:.2f}x of the baseline is the most that the device allows")
     if task.cache is not None:
         lines.append(f"- {CACHE_WORDS[task.cache]}")
     if device.kind == "cpu":
@@ -369,7 +372,9 @@ def under_way_section(tree: Tree, node: Node) -> Section | None:
 def history_section(tree: Tree) -> Section:
     """One line for every node."""
     lines = [digest_line(tree, each) for each in tree if each.parent is not None]
-    text = data("\n".join(lines)) if lines else "Nothing yet."
+    told = prediction_words(tree)
+    closing = f"\n{told}: let your own prediction follow from that." if told else ""
+    text = data("\n".join(lines)) + closing if lines else "Nothing yet."
     return Section("Everything that was tried", text, 2, f"- {len(lines)} structures were tried")
 
 
@@ -401,7 +406,8 @@ def ranked_window(tree: Tree, node: Node, role: WindowRole) -> tuple[Node, ...]:
     parts: Sequence[Sequence[Node]]
     match role:
         case "plan":
-            parts = (by_value[:2], failed, _leaders(tree)[:2], working, siblings)
+            faster = [each for each in _leaders(tree)[:1] if (each.best_value or 0) < (node.best_value or 0)]
+            parts = (faster, by_value[:2], failed, _leaders(tree)[:2], working, siblings)
         case "code":
             parts = (_leaders(tree)[:1], failed, by_value[:2], working)
         case "debug":

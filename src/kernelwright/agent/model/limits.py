@@ -14,6 +14,11 @@ from kernelwright.agent.model.replies import (
 from kernelwright.agent.model.settings import RoleName
 from kernelwright.problem.expressions.syntax import MAX_TEXT_LENGTH
 
+_OF_SOURCES = (
+    f"the source {MOST_SOURCE_CHARACTERS} characters; the toml block {MOST_HEADER_CHARACTERS} characters, "
+    f"one expression of it {MAX_TEXT_LENGTH}"
+)
+
 
 def limits_words(role: RoleName, *, max_tokens: int, is_direct: bool = False) -> str:
     """What a role's reply must keep to, joined by semicolons.
@@ -28,11 +33,8 @@ def limits_words(role: RoleName, *, max_tokens: int, is_direct: bool = False) ->
         case "analyse":
             parts.append(limits_of(AnalysisReply))
         case "plan":
-            parts += [limits_of(PlanReply, but=NOT_OF_DIRECT_PLANS if is_direct else ()), limits_of(GivenUp)]
+            parts += [limits_of(PlanReply, but=NOT_OF_DIRECT_PLANS if is_direct else ()), _OF_SOURCES]
+            parts.append(limits_of(GivenUp))
         case "code" | "debug" | "template":
-            parts += [
-                f"the source {MOST_SOURCE_CHARACTERS} characters",
-                f"the toml block {MOST_HEADER_CHARACTERS} characters, one expression of it {MAX_TEXT_LENGTH}",
-                limits_of(GivenUp),
-            ]
+            parts += [_OF_SOURCES, limits_of(GivenUp)]
     return "; ".join(parts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -223,6 +223,10 @@ class PlanReply(BaseModel):
     predicted_gain: float = Field(gt=0.1, lt=200)
     first_line: int = Field(ge=1)
     last_line: int = Field(ge=1)
+    source: str | None = None
+    """The whole new source, where it is written with the plan."""
+    header: str | None = None
+    """The whole new header of that, TOML."""
 
     @field_validator("family", mode="before")
     @classmethod
@@ -345,6 +349,8 @@ PLAN_SCHEMA: Mapping[str, Any] = _strict(
         "predicted_gain": {"type": "number"},
         "first_line": {"type": "integer"},
         "last_line": {"type": "integer"},
+        "source": {"type": ["string", "null"]},
+        "header": {"type": ["string", "null"]},
         "give_up": {"type": ["string", "null"]},
     }
 )
@@ -399,6 +405,20 @@ def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:
     return plan
 
 
+def written_with(plan: PlanReply, reply: Reply, *, entry: str) -> Reply | None:
+    """The source that came with a plan, as a coder would have sent it; None: there is none.
+
+    It stands behind the plan in one block, or in the plan itself where nothing may stand behind it. Blocks without the
+    kernel `entry` only illustrate the plan.
+    """
+    if plan.source and plan.source.strip():
+        toml = f"\n~~~~~~toml\n{plan.header}\n~~~~~~" if plan.header and plan.header.strip() else ""
+        return replace(reply, text=f"~~~~~~c\n{plan.source}\n~~~~~~{toml}")
+    codes = {each.text.strip() for each in fenced_blocks(reply.text) if each.tag not in NO_CODE}
+    is_whole = len(codes) == 1 and re.search(rf"\b{re.escape(entry)}\s*\(", codes.pop()) is not None
+    return reply if is_whole else None
+
+
 def claims_of(reply: Reply, labels: frozenset[str]) -> tuple[Claim, ...]:
     """The claims in a reply that cite nothing but given evidence; the others are left out.
 
@@ -420,9 +440,23 @@ def given_up(reply: Reply) -> str | None:
         return None
 
 
+def _clipped(kind: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with words and lists cut where they are longer than is read: the rest says enough."""
+    found = dict(data)
+    for name, each in kind.model_fields.items():
+        value = found.get(name)
+        longest = [bound.max_length for bound in each.metadata if getattr(bound, "max_length", None) is not None]
+        if longest and isinstance(value, str | list):
+            value = found[name] = value[: min(longest)]
+        for inner in get_args(each.annotation):
+            if isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(value, list):
+                found[name] = [_clipped(inner, one) if isinstance(one, dict) else one for one in value]
+    return found
+
+
 def _validated(kind: type[_T], data: dict[str, Any]) -> _T:
     try:
-        return kind.model_validate(data)
+        return kind.model_validate(_clipped(kind, data))
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, each['loc'])) or 'object'}: {each['msg']}" for each in error.errors()[:6]]
         raise Malformed("the JSON object is not as described: " + "; ".join(problems)) from None

@@ -31,7 +31,7 @@ class RoleSettings:
 
 DEFAULT_ROLES: Mapping[RoleName, RoleSettings] = MappingProxyType(
     {
-        "plan": RoleSettings(temperature=0.8, max_tokens=8_000),
+        "plan": RoleSettings(temperature=0.8),
         "code": RoleSettings(),
         "debug": RoleSettings(),
         "template": RoleSettings(),

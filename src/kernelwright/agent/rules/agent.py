@@ -27,7 +27,7 @@ from kernelwright.agent.base import (
 from kernelwright.agent.rules.defaults import smaller_defaults
 from kernelwright.agent.rules.landscape import findings
 from kernelwright.agent.rules.subjects import entries_of, key_of, subject_of, written_of
-from kernelwright.errors import SpecError
+from kernelwright.errors import InfrastructureError, SpecError
 from kernelwright.store.event import Idea
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Tactic
 from kernelwright.tactics.registry import TACTICS
@@ -151,6 +151,11 @@ class RulesAgent:
             return NotApplicable(tactic.name, tactic.family, "it was applied before", is_already_so=True)
         try:
             result = tactic.apply(subject)
+        except (MemoryError, OSError) as error:  # the machine's failure says nothing of the tactic
+            raise InfrastructureError(
+                f"the tactic {tactic.name!r} could not be tried: {type(error).__name__}: {error}",
+                hint="make room in memory and on disk, then `kernelwright resume` the run",
+            ) from error
         # A defect of one tactic must not end a run in which others work: it is told with the ideas that do not apply.
         except Exception as error:
             return NotApplicable(

@@ -18,7 +18,7 @@ MATTERS = 0.05
 """A parameter whose values' best times differ by less than this (in logarithms of time) does not matter."""
 
 MOST_VALUES = 4
-"""Of a parameter's other values so many are told, the fastest first."""
+"""The most of a parameter's other values that are told, the fastest first."""
 
 
 def findings(context: AnalyseContext) -> tuple[Finding, ...]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from kernelwright.backend.base import Artifact, Backend, BuildRequest, DeviceInfo, LaunchPlan, StateVariable
+from kernelwright.backend.base import Artifact, Backend, BuildUnit, DeviceInfo, LaunchPlan, StateVariable
 from kernelwright.backend.cuda.compile.build import compile_unit, read_resources
 from kernelwright.backend.cuda.cubin_state import CubinUnreadable, read_cubin
 from kernelwright.backend.cuda.driver import find_devices, toolchain_id, why_unavailable
@@ -62,9 +62,8 @@ class CudaBackend(Backend):
         """From the device's description alone, so that the parent can ask."""
         return toolchain_id(device)
 
-    def compile(self, request: BuildRequest, device: DeviceInfo, folder: Path) -> Artifact:
+    def compile(self, unit: BuildUnit, device: DeviceInfo, folder: Path) -> Artifact:
         """Build a cubin for the device's `compute_capability`; no device or driver is needed."""
-        unit = request.unit
         compiled = compile_unit(unit, device)
         (folder / CUBIN_NAME).write_bytes(compiled.cubin)
         (folder / NAMES_NAME).write_text(json.dumps(dict(compiled.names)), encoding="utf-8")
@@ -83,7 +82,7 @@ class CudaBackend(Backend):
         if multiprocessor is None:
             return artifact
         resources = {entry: dict(figures) for entry, figures in artifact.resources.items()}
-        for step in dict.fromkeys(step for plan in plans for step in plan.steps):
+        for step in dict.fromkeys(step for plan in plans for step in plan):
             figures = resources.get(step.entry)
             if not figures or "registers_per_thread" not in figures:
                 continue

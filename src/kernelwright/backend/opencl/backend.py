@@ -14,7 +14,7 @@ from kernelwright.backend.base import (
     Artifact,
     Backend,
     BufferArgument,
-    BuildRequest,
+    BuildUnit,
     DeviceInfo,
     LaunchPlan,
     LocalArgument,
@@ -74,10 +74,9 @@ class OpenclBackend(Backend):
         """From the device's description alone, so that the parent can ask."""
         return toolchain_id(device)
 
-    def compile(self, request: BuildRequest, device: DeviceInfo, folder: Path) -> Artifact:
+    def compile(self, unit: BuildUnit, device: DeviceInfo, folder: Path) -> Artifact:
         """Build from source; keep the binary, or on PoCL what its compiler left in its cache."""
         target = self._target(device)
-        unit = request.unit
         uses_pocl = is_pocl(device)
         if uses_pocl:  # no program of an earlier job is alive any more
             _forget_programs()
@@ -96,7 +95,7 @@ class OpenclBackend(Backend):
             state, assembly = told_state(target, program, unit.options), assembly_in(unit)
         return Artifact(unit, device.id, folder, resources, log, state=state, assembly=assembly)
 
-    def specialise(self, request: BuildRequest, artifact: Artifact, device: DeviceInfo, folder: Path) -> None:
+    def specialise(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo, folder: Path) -> None:
         """On PoCL, launch one block of every block shape in the plans on zeros, so that it is compiled.
 
         Not of what holds assembly: whether that may run at all is for others to say.
@@ -104,7 +103,7 @@ class OpenclBackend(Backend):
         if not is_pocl(device) or artifact.assembly:
             return
         program_folder = install_pocl(artifact.folder, pocl_cache())
-        wanted = {key: step for plan in request.plans for key, step in _variants(plan)}
+        wanted = {key: step for plan in plans for key, step in _variants(plan)}
         missing = {key: step for key, step in wanted.items() if not has_variant(program_folder, *key)}
         if not missing:
             return
@@ -154,7 +153,7 @@ class OpenclBackend(Backend):
 
 def _variants(plan: LaunchPlan) -> Iterator[tuple[tuple[str, str], PlanStep]]:
     """Every variant that a plan needs, by entry and PoCL's name, with a step that needs it."""
-    for step in plan.steps:
+    for step in plan:
         yield (step.entry, specialisation(step.grid, step.block)[0]), step
 
 

@@ -22,9 +22,9 @@ from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 from kernelwright.store.files import explain
 
 MOST_LAUNCH_S = 0.25
-"""Of the baseline, on sizes that nobody said."""
+"""The baseline's longest launch on sizes that nobody said."""
 MEMORY_SHARE = 0.25
-"""Of the device's memory, for all arrays on such sizes."""
+"""The share of the device's memory for all arrays on such sizes."""
 MOST_TRIALS = 8
 
 

@@ -3,7 +3,7 @@
 ```
 pool = BuildPool("opencl", device, process_count=2, cache=cache, scratch=folder)
 pool.warm()
-future = pool.submit(BuildRequest(unit, plans))       # BuildResult: an artifact or a failure, and its cost
+future = pool.submit(unit, plans)       # BuildResult: an artifact or a failure, and its cost
 pool.close()
 ```
 Each process has a thread here that feeds it; a thread sleeps while its process works. A compiler that crashes or hangs
@@ -28,7 +28,7 @@ from kernelwright.backend.base import (
     Artifact,
     Backend,
     BuildFailed,
-    BuildRequest,
+    BuildUnit,
     DeviceInfo,
     LaunchPlan,
     LocalArgument,
@@ -79,9 +79,10 @@ class _BuilderArgument:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Compile a request, or specialise what came of it, into a folder that is emptied first."""
+    """Compile a unit, or specialise what came of it for its launches, into a folder that is emptied first."""
 
-    request: BuildRequest
+    unit: BuildUnit
+    plans: tuple[LaunchPlan, ...]
     folder: Path
     artifact: Artifact | None = None
 
@@ -125,7 +126,7 @@ class _Builder:
         try:
             with told_when_full():
                 _make_empty(job.folder)
-                return self._backend.compile(job.request, self._device, job.folder), ""
+                return self._backend.compile(job.unit, self._device, job.folder), ""
         except BuildFailed as error:
             refuse_unwritten(job.folder)
             stage: Stage = "resources" if error.limit else "build"
@@ -135,7 +136,7 @@ class _Builder:
         try:
             with told_when_full():
                 _make_empty(job.folder)
-                self._backend.specialise(job.request, artifact, self._device, job.folder)
+                self._backend.specialise(artifact, job.plans, self._device, job.folder)
         except Exception as error:  # it launches the kernel, which may do anything to this process
             return artifact, f"compiling for the launch shape failed: {error}"
         return artifact, ""
@@ -146,19 +147,21 @@ def _make_empty(folder: Path) -> None:
     folder.mkdir(parents=True)
 
 
-def needs_specialisation(backend: Backend, cache: ArtifactCache, request: BuildRequest, key: str) -> bool:
+def needs_specialisation(backend: Backend, cache: ArtifactCache, plans: Sequence[LaunchPlan], key: str) -> bool:
     """Whether there is something to do before the first launch that was not done, or tried, before."""
-    if type(backend).specialise is Backend.specialise or not request.plans:
+    if type(backend).specialise is Backend.specialise or not plans:
         return False
-    return not cache.has_mark(key, _plans_id(request))
+    return not cache.has_mark(key, content_id(plans))
 
 
-def _usable(built: Artifact | Failed, request: BuildRequest, backend: Backend, device: DeviceInfo) -> Artifact | Failed:
+def _usable(
+    built: Artifact | Failed, plans: Sequence[LaunchPlan], backend: Backend, device: DeviceInfo
+) -> Artifact | Failed:
     """What was built, with the figures of its launches; why none of them can work, where that is so."""
     if isinstance(built, Failed):
         return built
-    failure = check_resources(built, request.plans, device)
-    return failure or backend.with_launch_figures(built, request.plans, device)
+    failure = check_resources(built, plans, device)
+    return failure or backend.with_launch_figures(built, plans, device)
 
 
 def check_resources(artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Failed | None:
@@ -166,7 +169,7 @@ def check_resources(artifact: Artifact, plans: Sequence[LaunchPlan], device: Dev
 
     Limits that the device or the driver does not tell constrain nothing.
     """
-    steps = dict.fromkeys(step for plan in plans for step in plan.steps)
+    steps = dict.fromkeys(step for plan in plans for step in plan)
     for step in steps:
         figures = artifact.resources.get(step.entry, {})
         failure = _check_threads(step, figures, device.limits) or _check_local_memory(step, figures, device.limits)
@@ -228,11 +231,12 @@ def _local_memory_failure(entry: str, byte_count: float, limits: Mapping[str, in
 class _Task:
     """One build in flight, with all who wait for it."""
 
-    request: BuildRequest
+    unit: BuildUnit
+    plans: tuple[LaunchPlan, ...]
     key: str
     """Of the artifact, in the cache."""
     id: str
-    """Unit and plans: what two requests must share to be one build."""
+    """Unit and plans: what two must share to be one build."""
     waiting: list[Future[BuildResult]] = field(default_factory=list)
 
 
@@ -285,15 +289,15 @@ class BuildPool:
         for worker in self._workers:
             worker.warm()
 
-    def submit(self, request: BuildRequest) -> Future[BuildResult]:
-        """Have `request` built; equal requests in flight are built once.
+    def submit(self, unit: BuildUnit, plans: Sequence[LaunchPlan] = ()) -> Future[BuildResult]:
+        """Have a unit built for its launches; what is in flight with the same launches is not built again.
 
         The future raises `InfrastructureError` (or another error of `kernelwright.errors`) when the machine fails,
         never for the unit's own faults.
         """
         future: Future[BuildResult] = Future()
-        key = self._cache.key(request.unit, self._device, toolchain_id=self._toolchain_id)
-        task = _Task(request, key, f"{key}-{_plans_id(request)}", [future])
+        key = self._cache.key(unit, self._device, toolchain_id=self._toolchain_id)
+        task = _Task(unit, tuple(plans), key, f"{key}-{content_id(plans)}", [future])
         with self._lock:
             if self._is_closed:
                 future.cancel()
@@ -308,7 +312,7 @@ class BuildPool:
             cached = self._cached(task)
             undo.pop_all()
         if isinstance(cached, Failed) or (
-            cached is not None and not needs_specialisation(self._backend, self._cache, request, key)
+            cached is not None and not needs_specialisation(self._backend, self._cache, plans, key)
         ):
             self._finish(task, result=BuildResult(cached, 0.0, is_cached=True))
         else:
@@ -357,7 +361,7 @@ class BuildPool:
         found = self._cached(task)  # another run may have built it by now
         result = self._compiled(worker, task) if found is None else BuildResult(found, 0.0, is_cached=True)
         built = result.built
-        if isinstance(built, Failed) or not needs_specialisation(self._backend, self._cache, task.request, task.key):
+        if isinstance(built, Failed) or not needs_specialisation(self._backend, self._cache, task.plans, task.key):
             return result
         start_s = time.perf_counter()
         warning = self._specialised(worker, task, built)
@@ -368,7 +372,7 @@ class BuildPool:
         failure = Failed("build", "compiler-crash", "the compiler was not started")
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                result = _answer(worker, _Job(task.request, worker.folder / "built"), self._timeout_s)
+                result = _answer(worker, _Job(task.unit, task.plans, worker.folder / "built"), self._timeout_s)
                 return replace(result, built=self._keep(task, result.built, worker.folder / "built"))
             except (JobTimeout, WorkerDied) as error:
                 if self._is_closed:
@@ -382,22 +386,22 @@ class BuildPool:
 
     def _keep(self, task: _Task, built: Artifact | Failed, folder: Path) -> Artifact | Failed:
         """Put what came of a build into the cache, where no build process writes."""
-        unit = task.request.unit
+        unit = task.unit
         if isinstance(built, Failed):
             self._cache.commit_failure(task.key, unit, self._device, built)
             return built
         built = replace(built, unit=unit, device_id=self._device.id, folder=folder)
-        return _usable(self._cache.keep(task.key, built), task.request, self._backend, self._device)
+        return _usable(self._cache.keep(task.key, built), task.plans, self._backend, self._device)
 
     def _specialised(self, worker: WorkerProcess, task: _Task, built: Artifact) -> str:
         """A word of warning when it fails, which is no verdict: the artifact is there.
 
         The mark comes first, so that what hung or crashed once is not tried again.
         """
-        self._cache.mark(task.key, _plans_id(task.request))
+        self._cache.mark(task.key, content_id(task.plans))
         folder = worker.folder / "specialised"
         try:
-            result = _answer(worker, _Job(task.request, folder, built), self._specialise_timeout_s)
+            result = _answer(worker, _Job(task.unit, task.plans, folder, built), self._specialise_timeout_s)
         except (JobTimeout, WorkerDied) as error:
             if self._is_closed:
                 raise
@@ -411,8 +415,8 @@ class BuildPool:
     # ---- shared ----
 
     def _cached(self, task: _Task) -> Artifact | Failed | None:
-        found = self._cache.get(task.key, task.request.unit, self._device)
-        return None if found is None else _usable(found, task.request, self._backend, self._device)
+        found = self._cache.get(task.key, task.unit, self._device)
+        return None if found is None else _usable(found, task.plans, self._backend, self._device)
 
     def _fail(self, task: _Task, error: Exception) -> None:
         self._finish(task, error=error)
@@ -443,7 +447,3 @@ def _compiler_failure(error: JobTimeout | WorkerDied, timeout_s: float) -> Faile
         return Failed("build", "compiler-timeout", message, error.log_tail)
     how = error.signal_name or f"exit status {error.exit_code}"
     return Failed("build", "compiler-crash", f"the compiler crashed twice ({how})", error.log_tail)
-
-
-def _plans_id(request: BuildRequest) -> str:
-    return content_id(request.plans)

@@ -1,15 +1,13 @@
-"""From a candidate to what the compiler and the driver get: build units and launch plans, with every number known."""
+"""From a candidate to what the compiler and the driver get: build units, launches and buffers, every number known."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.backend.base import (
     BufferArgument,
-    BuildRequest,
     BuildUnit,
     ConstantArgument,
     DeviceInfo,
@@ -20,6 +18,9 @@ from kernelwright.backend.base import (
     ScalarArgument,
 )
 from kernelwright.errors import SpecError
+from kernelwright.evaluate.data.freshness import redraw_of
+from kernelwright.evaluate.data.layout import SCRATCH_POISON, layouts_for
+from kernelwright.evaluate.device.arena import BufferSpec, Job
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
@@ -34,23 +35,12 @@ HEADER_SUFFIXES = frozenset({".h", ".hh", ".hpp", ".cuh", ".clh", ".inc"})
 """Files that a quoted include may reach, for the identity of a build."""
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedWorkload:
-    """One candidate on one workload, ready to build and launch."""
-
-    workload: Workload
-    unit: BuildUnit
-    plan: LaunchPlan
-    scratch_bytes: Mapping[str, int]
-    """Byte counts of the global scratch buffers, by name: the problem's and the template's own."""
-
-
-def build_requests(workloads: Sequence[RenderedWorkload]) -> tuple[BuildRequest, ...]:
-    """One request for each distinct unit, with all plans that it serves."""
+def plans_by_unit(jobs: Sequence[Job]) -> dict[BuildUnit, tuple[LaunchPlan, ...]]:
+    """Each distinct unit with all plans that it serves."""
     plans: dict[BuildUnit, list[LaunchPlan]] = {}
-    for rendered in workloads:
-        plans.setdefault(rendered.unit, []).append(rendered.plan)
-    return tuple(BuildRequest(unit, tuple(dict.fromkeys(of_unit))) for unit, of_unit in plans.items())
+    for job in jobs:
+        plans.setdefault(job.unit, []).append(job.plan)
+    return {unit: tuple(dict.fromkeys(served)) for unit, served in plans.items()}
 
 
 def device_names(device: DeviceInfo) -> dict[str, Value]:
@@ -58,7 +48,7 @@ def device_names(device: DeviceInfo) -> dict[str, Value]:
     return {f"device.{name}": value for name, value in device.limits.items()}
 
 
-def render(candidate: Candidate, problem: Problem, device: DeviceInfo) -> tuple[RenderedWorkload, ...] | Failed:
+def render(candidate: Candidate, problem: Problem, device: DeviceInfo) -> tuple[Job, ...] | Failed:
     """Evaluate every expression of `candidate` for every workload.
 
     An expression that fails for this config (a division by zero, a block of 0 threads) is the candidate's failure.
@@ -72,8 +62,8 @@ def render(candidate: Candidate, problem: Problem, device: DeviceInfo) -> tuple[
     return tuple(rendered)
 
 
-def render_workload(candidate: Candidate, problem: Problem, workload: Workload, device: DeviceInfo) -> RenderedWorkload:
-    """`candidate` on one workload.
+def render_workload(candidate: Candidate, problem: Problem, workload: Workload, device: DeviceInfo) -> Job:
+    """`candidate` on one workload, to be built.
 
     Raises:
         SpecError: an expression has no usable value for this config.
@@ -84,10 +74,16 @@ def render_workload(candidate: Candidate, problem: Problem, workload: Workload, 
         _plan_step(step, names, arguments, tuple(argument.name for argument in problem.arguments))
         for step in candidate.template.steps
     )
-    scratch = {
-        argument.name: byte_count(argument, names) for argument in arguments.values() if argument.role == "scratch"
-    }
-    return RenderedWorkload(workload, build_unit(candidate, names), LaunchPlan(steps), scratch)
+    buffers = [
+        BufferSpec(each.argument, each.role, each.byte_count, each.poison, redraw_of(arguments[each.argument]))
+        for each in layouts_for(problem, workload)
+    ]
+    buffers += [
+        BufferSpec(each.name, "scratch", byte_count(each, names), SCRATCH_POISON)
+        for each in arguments.values()
+        if each.role == "scratch"
+    ]
+    return Job(workload.name, build_unit(candidate, names), steps, tuple(buffers))
 
 
 def build_unit(candidate: Candidate, names: Mapping[str, Value]) -> BuildUnit:

@@ -84,7 +84,7 @@ LARGE_FACTOR = 30.0
 SPIKE_FACTOR = 10.0
 SPIKE_SHARE = 0.02
 RAMP_BITS = 12
-"""Of an element's place, in one table."""
+"""Bits of an element's place in one table."""
 MIXED_EXPONENTS = (-3.0, 1.5)
 """Powers of ten that rows are scaled by."""
 

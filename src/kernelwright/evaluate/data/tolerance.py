@@ -223,7 +223,7 @@ def _scale_of_rows(expected: FloatArray, perturbed: Sequence[FloatArray], crew: 
 
 
 def _median_change(rows: FloatArray, others: FloatArray, step: int) -> FloatArray | None:
-    """Of each row, from every `step`-th column; None where a change is not finite."""
+    """Each row's median change, from every `step`-th column; None where a change is not finite."""
     if not np.all(np.isfinite(others)):
         return None
     changes = np.abs(others[:, ::step] - rows[:, ::step]) / PERTURBATION

@@ -15,6 +15,7 @@ from kernelwright.backend.base import (
     BoundBuffer,
     BoundLaunch,
     Buffer,
+    BuildUnit,
     Bytes,
     DeviceSession,
     KeyOrder,
@@ -43,14 +44,31 @@ class BufferSpec:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One candidate on one workload, built: what the device launches."""
+    """One candidate on one workload: what is built for it, and what the device launches."""
 
     workload: str
-    artifact: Artifact
+    code: BuildUnit | Artifact
+    """An artifact once it is built."""
     plan: LaunchPlan
     buffers: tuple[BufferSpec, ...]
     has_local_memory: bool = False
-    """Whether its threads may share memory, which keeps what the launch before left in it."""
+    """Whether its threads may share memory, which keeps what the launch before left in it; known once it is built."""
+
+    @property
+    def unit(self) -> BuildUnit:
+        """What the compiler gets."""
+        return self.code.unit if isinstance(self.code, Artifact) else self.code
+
+    @property
+    def artifact(self) -> Artifact:
+        """What the compiler made of it."""
+        assert isinstance(self.code, Artifact), "it is not built yet"
+        return self.code
+
+    @property
+    def scratch_bytes(self) -> dict[str, int]:
+        """Byte counts of the global scratch buffers, by name: the problem's and the template's own."""
+        return {each.name: each.byte_count for each in self.buffers if each.role == "scratch"}
 
 
 class Arena:
@@ -163,7 +181,7 @@ class Arena:
         bound = {
             spec.name: BoundBuffer(buffers[spec.name], GUARD_BYTES, max(spec.byte_count, 1)) for spec in job.buffers
         }
-        return tuple(BoundLaunch(module, step, bound) for step in job.plan.steps)
+        return tuple(BoundLaunch(module, step, bound) for step in job.plan)
 
     def poison(self, set_index: int, job: Job) -> None:
         """Fill outputs, scratch and local memory with their poison."""

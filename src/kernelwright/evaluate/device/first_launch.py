@@ -52,13 +52,6 @@ class FireJob:
     """The launch that was made ready."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
-    """Its milliseconds by the device's timer; 0 where a job launches nothing."""
-
-    elapsed_ms: float = 0.0
-
-
 class FirstLaunch:
     """Handles these jobs, in their order. The process serves nothing else and ends afterwards."""
 
@@ -75,19 +68,18 @@ class FirstLaunch:
         self._arena = Arena(session, self._jobs, [job.inputs], has_own_outputs=True, folder=job.out_folder)
         self._ready = DrawJob(False, 0)
 
-    def draw(self, job: DrawJob) -> Fired:
+    def draw(self, job: DrawJob) -> None:
         """Bring memory and cache into the state in which timed launches begin."""
         self._ready = job
         self._arena.make_ready(0, self._jobs[job.is_candidate], rng=self._rng, secret=job.secret)
         self._session.forget_thread_memory(is_all=True)  # what private arrays need is there in later launches
         settle_cache(self._session, self._arena, self._cache)
         self._session.synchronize()
-        return Fired()
 
-    def fire(self) -> Fired:
-        """Launch, and wait for the end."""
+    def fire(self) -> float:
+        """Launch, and wait for the end; gives the milliseconds by the device's timer."""
         place = int(self._ready.is_candidate)
         launches = self._arena.launches(self._modules[place], 0, self._jobs[place])
         elapsed_ms = self._session.time(launches)
         self._session.synchronize()
-        return Fired(elapsed_ms)
+        return float(elapsed_ms)

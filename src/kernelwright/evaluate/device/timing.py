@@ -86,8 +86,8 @@ HIDDEN_MS = 0.15
 """A kernel's wall time beside its own may exceed twice the baseline's by so much: as much is noise. Guesses."""
 
 MOSTLY = 0.75
-"""Of an honest candidate's launches so many keep their times, which moves no median by much; on a busy host the longest
-tenth of what launching costs is mostly other work, which would leave room for a whole launch."""
+"""The share of an honest candidate's launches that keep their times, which moves no median by much. On a busy host the
+longest tenth of what launching costs is mostly other work, which would leave room for a whole launch."""
 
 WALL_QUANTILE = 0.5
 BUSY_WALL_QUANTILE = 0.25

@@ -28,7 +28,7 @@ from kernelwright.evaluate.device.arena import Arena, Job
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compare
 from kernelwright.evaluate.device.conditions import Readings
 from kernelwright.evaluate.device.fast_check import QuickBench, QuickJob
-from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, FirstLaunch, SetUpJob
+from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, FirstLaunch, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import FreshLaunches, Picked
 from kernelwright.evaluate.device.input_store import InputStore
 from kernelwright.evaluate.device.probe import make_prober
@@ -121,35 +121,19 @@ class ForgetJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
-    """They are gone."""
-
-
-@dataclass(frozen=True, slots=True)
 class NotesJob:
-    """Ask what the device's session says of itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionNotes:
-    """Its notes, for people."""
-
-    texts: tuple[str, ...]
+    """Ask for the session's notes, for people: a tuple of texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class CeilingJob:
-    """Measure what the device can do; where the backend has no kernels for that, a copy of `byte_count` bytes."""
+    """Measure what the device can do; where the backend has no kernels for that, a copy of `byte_count` bytes.
+
+    Answered with rates by name. `copy_bytes_per_s` counts bytes read and written.
+    """
 
     byte_count: int
     repetitions: int = 7
-
-
-@dataclass(frozen=True, slots=True)
-class CeilingDone:
-    """Rates by name. `copy_bytes_per_s` counts bytes read and written."""
-
-    rates: Mapping[str, float]
 
 
 def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], object]:
@@ -165,26 +149,17 @@ def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], obj
     return DeviceWorker(session, notes=notes).handle
 
 
-@dataclass(frozen=True, slots=True)
-class OpenJob:
-    """For a process that has only been asked for devices: open one, and serve it from now on."""
-
-    argument: DeviceWorkerArgument
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """It is open."""
-
-
 def make_host(argument: object) -> Callable[[object], object]:
-    """A handler that tells a backend's devices until it is told to open one of them; called in the child process."""
+    """A handler that tells a backend's devices until it gets a `DeviceWorkerArgument`, and then serves that device.
+
+    Called in the child process.
+    """
     handlers = [make_prober(argument)]
 
     def handle(job: object) -> object:
-        if isinstance(job, OpenJob):
-            handlers.append(make_device_worker(job.argument))
-            return _Opened()
+        if isinstance(job, DeviceWorkerArgument):
+            handlers.append(make_device_worker(job))
+            return None
         return handlers[-1](job)
 
     return handle
@@ -221,13 +196,13 @@ class DeviceWorker:
             case CeilingJob():
                 return self._ceiling(job)
             case NotesJob():
-                return SessionNotes((*self._session.notes, *self._notes))
+                return (*self._session.notes, *self._notes)
             case ForgetJob():
                 self._bench.clear()
                 self._store.drop_results()
                 if job.is_all:
                     self._store.clear()
-                return Forgotten()
+                return None
         raise TypeError(f"not a device job: {type(job).__name__}")
 
     def _module(self, artifact: Artifact) -> Module:
@@ -293,15 +268,16 @@ class DeviceWorker:
         modules = [self._module(each.artifact) for each in job.jobs]
         return compare(self._session, modules, job)
 
-    def _first_launch(self, job: SetUpJob | DrawJob | FireJob) -> Fired:
+    def _first_launch(self, job: SetUpJob | DrawJob | FireJob) -> float | None:
         if isinstance(job, SetUpJob):
             modules = self._module(job.baseline.artifact), self._module(job.candidate.artifact)
             self._first = FirstLaunch(self._session, modules, job)
-            return Fired()
+            return None
         assert self._first is not None, "nothing is set up"
         match job:
             case DrawJob():
-                return self._first.draw(job)
+                self._first.draw(job)
+                return None
             case FireJob():
                 return self._first.fire()
 
@@ -309,11 +285,11 @@ class DeviceWorker:
         self._bench.clear()
         self._store.clear()
 
-    def _ceiling(self, job: CeilingJob) -> CeilingDone:
+    def _ceiling(self, job: CeilingJob) -> dict[str, float]:
         rates = self._session.measure_ceilings()
         if "copy_bytes_per_s" not in rates:
             rates = {"copy_bytes_per_s": self._copy_rate(job), **rates}
-        return CeilingDone(rates)
+        return dict(rates)
 
     def _copy_rate(self, job: CeilingJob) -> float:
         """Median of the repetitions, by wall clock around a synchronised copy."""

@@ -11,6 +11,7 @@ from typing import TypeVar
 from kernelwright.evaluate.base import EvaluationRequest
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device_queue.queue import DeviceLane, medians_ms, worst_errors
+from kernelwright.evaluate.device_queue.stress import stress
 from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Outcome, OutputError, Passed
 
 
@@ -30,7 +31,7 @@ def check_and_time(lane: DeviceLane, built: tuple[Job, ...], request: Evaluation
     if isinstance(errors, Failed):
         return Evaluation(candidate_id, errors, Cost(check_s=check_s))
     if not request.is_timed:
-        unstable, stress_s = timed(lambda: lane.stress(built))
+        unstable, stress_s = timed(lambda: stress(lane.process, built))
         outcome = unstable or Passed((), errors, resources_of(built))
         return Evaluation(candidate_id, outcome, Cost(check_s=check_s + stress_s))
     measured, time_s = timed(lambda: lane.measure(built, incumbent=request.incumbent))

@@ -27,13 +27,16 @@ COLD_MS = 0.1
 map. A guess."""
 
 MOST_COLD_MS = 0.5
-"""Of what a cold start costs the baseline, unless each of all processes says more: on a busy host the difference of
+"""The most that a cold start costs the baseline, unless every process says more: on a busy host the difference of
 two launches is mostly other work, which would leave room for a whole launch. A guess."""
 
 MOST_LOSS = 2.0
 """How much slower than later launches a candidate's first one may be: what honest ones lose shrinks with the time that
 they take, and a gain by memory on top of an honest one must show. Of honest kernels with 7 to 23 times the baseline's
 speed on a busy host the worst lost 1.6."""
+
+MOST_AGAIN = 5
+"""Later launches in one process; on a busy host some of them are disturbed."""
 
 CONFIRMED_FROM = 1.5
 """Lower speedups differ too little from 1 to be told by so few launches."""
@@ -63,7 +66,12 @@ class FreshProcess:
     outside: FreshTimes
     """By a clock in another process, from asking for the launch to the answer."""
     again_ms: float | None = None
-    """The candidate's second launch, by that clock, where there was one."""
+    """The shortest of the candidate's later launches, by that clock, where there were any."""
+
+
+def keeps(baseline_ms: float, launch_ms: float, speedup: float) -> bool:
+    """Whether a launch keeps enough of a speedup over the baseline's time, asking for it included in both."""
+    return launch_ms <= baseline_ms / math.sqrt(speedup)
 
 
 def not_confirmed(processes: Sequence[FreshProcess], speedup: float) -> str | None:
@@ -71,9 +79,10 @@ def not_confirmed(processes: Sequence[FreshProcess], speedup: float) -> str | No
 
     By both clocks the first launch must keep the square root of it: half on a logarithmic scale. Beside that it may
     take twice what a cold start costs the baseline, and `COLD_MS`. The device's own clock does not wait for other work
-    to let a process answer, so by that one it must lose no more than `MOST_LOSS`, and a cold start is bounded. A second
+    to let a process answer, so by that one it must lose no more than `MOST_LOSS`, and a cold start is bounded. A later
     launch, which only the clock outside need see, has no cold start: a record that says less is seen there. The least
-    of the candidate's launches counts, since other work only makes them longer, and the middle one of the baseline's.
+    of the candidate's launches counts, since other work only makes them longer, and the middle one of the baseline's;
+    of later ones, of which there are more, the baseline's least.
     """
     timer = _least([each.timer for each in processes])
     outside = _least([each.outside for each in processes])
@@ -91,10 +100,11 @@ def not_confirmed(processes: Sequence[FreshProcess], speedup: float) -> str | No
     baseline_ms = statistics.median(each.outside.warm for each in processes)
     needed_ms = (baseline_ms - asking_ms) / math.sqrt(speedup) + asking_ms + COLD_MS
     again_ms = min((each.again_ms for each in processes if each.again_ms is not None), default=0.0)
-    if outside.first > needed_ms + 2 * max(0.0, outside.cold - outside.warm) or again_ms > needed_ms:
+    again_needed_ms = (outside.warm - asking_ms) / math.sqrt(speedup) + asking_ms + COLD_MS
+    if outside.first > needed_ms + 2 * max(0.0, outside.cold - outside.warm) or again_ms > again_needed_ms:
         return (
             f"by a clock outside its process a launch takes {again_ms or outside.first:.3g} ms and the baseline's "
-            f"{baseline_ms:.3g} ms, though the timer says that it is {speedup:.3g} times as fast: work is hidden from "
+            f"{outside.warm:.3g} ms, though the timer says that it is {speedup:.3g} times as fast: work is hidden from "
             "the timer"
         )
     return None
@@ -169,12 +179,12 @@ def _is_sure(samples_ms: Mapping[str, Sequence[Sequence[float]]], weights: Mappi
 class Confirmation:
     """Has launched in fresh processes what would be announced, and the next best where that is not confirmed."""
 
-    def __init__(self, launch: Callable[[int, str, bool], FreshProcess | Failed], gains: Gains) -> None:
+    def __init__(self, launch: Callable[[int, str, float | None], FreshProcess | Failed], gains: Gains) -> None:
         """What a comparison gave.
 
         Args:
-            launch: a fresh process with the candidate at a place on a workload, once or twice; why the candidate
-                failed, if it did.
+            launch: a fresh process with the candidate at a place on a workload, once, or until a later launch keeps
+                what it must of a speedup; why the candidate failed, if it did.
             gains: of the comparison.
         """
         self._launch = launch
@@ -196,16 +206,18 @@ class Confirmation:
     def _why_not(self, place: int, workload: str) -> str | None:
         """Why a speedup is not believed."""
         processes: list[FreshProcess] = []
+        speedup = self._gains.speedups[workload][place]
         reason: str | None = None
         for count in range(MOST_FRESH_PROCESSES):
             if count % FRESH_PROCESSES == 0:  # a kernel cannot know which of its launches is the last one, and judged
-                is_first_twice = secrets.choice((False, True))
-            found = self._launch(place, workload, is_first_twice == (count % FRESH_PROCESSES == 0))
+                goes_on = [None, speedup]
+                secrets.SystemRandom().shuffle(goes_on)
+            found = self._launch(place, workload, goes_on.pop())
             if not isinstance(found, FreshProcess):
                 return found.message
             processes.append(found)
             if len(processes) % FRESH_PROCESSES == 0:
-                reason = not_confirmed(processes, self._gains.speedups[workload][place])
+                reason = not_confirmed(processes, speedup)
                 if reason is None:
                     break
         return reason

@@ -1,27 +1,18 @@
-"""From a rendered workload and its artifact to what the device launches."""
+"""A job, once its code is built."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 
 from kernelwright.backend.base import Artifact, BuildUnit
-from kernelwright.evaluate.builds.render import RenderedWorkload
-from kernelwright.evaluate.data.freshness import redraw_of
-from kernelwright.evaluate.data.layout import SCRATCH_POISON, layouts_for
-from kernelwright.evaluate.device.arena import BufferSpec, Job
-from kernelwright.problem.model import Problem
+from kernelwright.evaluate.device.arena import Job
 
 
-def job_of(problem: Problem, rendered: RenderedWorkload, artifact: Artifact) -> Job:
-    """What the device is to launch for a candidate on one workload."""
-    arguments = {each.name: each for each in problem.arguments}
-    specs = [
-        BufferSpec(each.argument, each.role, each.byte_count, each.poison, redraw_of(arguments[each.argument]))
-        for each in layouts_for(problem, rendered.workload)
-    ]
-    specs += [BufferSpec(name, "scratch", size, SCRATCH_POISON) for name, size in rendered.scratch_bytes.items()]
-    return Job(rendered.workload.name, artifact, rendered.plan, tuple(specs), shares_memory(artifact))
+def built_job(job: Job, artifact: Artifact) -> Job:
+    """What the device is to launch, with the code that was built for it."""
+    return replace(job, code=artifact, has_local_memory=shares_memory(artifact))
 
 
 _SHARED = re.compile(r"\b(?:__local|local|__shared__)\b|##|\\\r?\n")

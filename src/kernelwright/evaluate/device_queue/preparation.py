@@ -23,7 +23,7 @@ from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Problem, Workload
 
 AT_ONCE_SHARE = 0.25
-"""Of the budget that is left: what fits is done before the search. A guess."""
+"""The share of the budget that is left: what fits is done before the search. A guess."""
 SLOW_CALL_S = 1.0
 """From here on a reference is told to be slow, and what to do."""
 CLAIM_CALLS = 3
@@ -48,9 +48,9 @@ class Preparation:
     """Seconds, by estimate, from here on."""
 
     reference_s: float
-    """Of one call on the largest workload."""
+    """Seconds of one call on the largest workload."""
     datasets: Counts
-    """Of the workload that has most."""
+    """Datasets of the workload that has most."""
     workload_count: int
     first_s: float
     """For the datasets that a quick look uses."""
@@ -146,7 +146,7 @@ def preparation(
 
 
 def array_bytes(problem: Problem, workload: Workload) -> int:
-    """Of all arrays but scratch; at least 1."""
+    """Bytes of all arrays but scratch; at least 1."""
     return max(1, sum(each.byte_count for each in layouts_for(problem, workload)))
 
 

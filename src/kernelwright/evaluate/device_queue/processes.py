@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
 from kernelwright.errors import InfrastructureError, KernelwrightError
@@ -22,24 +23,22 @@ from kernelwright.evaluate.data.layout import layouts_for
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob
 from kernelwright.evaluate.device.fast_check import OutputBounds, QuickDone, QuickJob
-from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, SetUpJob
+from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
+from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.stress import StressDone, StressJob
 from kernelwright.evaluate.device.worker import (
     DEVICE_WORKER_FACTORY,
-    CeilingDone,
     CeilingJob,
     CheckDone,
     CheckJob,
     DeviceWorkerArgument,
     ForgetJob,
-    Forgotten,
     NotesJob,
-    OpenJob,
-    SessionNotes,
     TimeDone,
     TimeJob,
 )
 from kernelwright.evaluate.device_queue.standby import Standby
+from kernelwright.evaluate.judge.jobs import Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk, RefereeJob
 from kernelwright.evaluate.process.worker_process import (
     JobTimeout,
@@ -71,12 +70,12 @@ _ANSWER_OF: Mapping[type, type] = {
     QuickJob: QuickDone,
     CompareJob: CompareDone,
     StressJob: StressDone,
-    SetUpJob: Fired,
-    DrawJob: Fired,
-    FireJob: Fired,
-    CeilingJob: CeilingDone,
-    ForgetJob: Forgotten,
-    NotesJob: SessionNotes,
+    SetUpJob: NoneType,
+    DrawJob: NoneType,
+    FireJob: float,
+    CeilingJob: dict,
+    ForgetJob: NoneType,
+    NotesJob: tuple,
 }
 """By job of a device worker. A kernel that shares its processor can write into the channel, too."""
 
@@ -151,9 +150,8 @@ class DeviceProcess:
 
     def _open_in_host(self, own: WorkerSettings) -> None:
         """A host that fails is ended; then the next call starts a process of its own, which says why it fails."""
-        job = OpenJob(DeviceWorkerArgument(self.device))
         try:
-            self.worker.call(job, timeout_s=own.startup_timeout_s)
+            self.worker.call(DeviceWorkerArgument(self.device), timeout_s=own.startup_timeout_s)
         except Exception:
             self.worker.kill()
 
@@ -289,8 +287,8 @@ class DeviceProcess:
     def note_session(self) -> None:
         """Add what the device's session says of itself, once."""
         said = self.try_worker(NotesJob(), self.settings.launch_timeout_s)
-        if isinstance(said, SessionNotes):
-            self.notes += [text for text in said.texts if text not in self.notes]
+        if isinstance(said, tuple):
+            self.notes += [text for text in said if text not in self.notes]
 
     def try_worker(self, job: object, timeout_s: float) -> object:
         """The job's result; None when it gave none, and then the worker starts anew."""
@@ -385,6 +383,28 @@ class DeviceProcess:
             return self.desk.ask(job)
         finally:
             self.worker_seconds += time.perf_counter() - start_s
+
+    def failure_of(self, workload: str, folder: Path, picked: Picked) -> Failed | None:
+        """What is wrong with a picked launch."""
+        verdict = self.judge_timed(workload, folder, picked)
+        if verdict.failure is None and picked.is_damaged:
+            return Failed("check", "input-changed", "the device found inputs or guards changed", workload=workload)
+        return verdict.failure
+
+    def judge_timed(self, workload: str, folder: Path, picked: Picked) -> Judgement:
+        """What the referee says of a launch on inputs of its own."""
+        start_s = time.perf_counter()
+        try:
+            verdict = self.desk.judge_timed(workload, folder, picked.secret, picked.unchanged)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+        if verdict.unjudged:
+            note = (
+                f"workload {workload!r}: some timed launches were not judged, because the reference fails on "
+                f"inputs that are drawn as the problem declares: {verdict.unjudged}"
+            )
+            self.notes += [note] if note not in self.notes else []
+        return verdict
 
     def quick_datasets(self, built: Job, index: int, count: int) -> tuple[Dataset, ...]:
         """One dataset for each of several workloads: the kinds of data take turns, and what is timed is judged too."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
-import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,46 +11,34 @@ from pathlib import Path
 from typing import Literal
 
 from kernelwright.backend.base import BuildFailed, DeviceInfo, LaunchFailed
-from kernelwright.errors import BaselineFailed, BudgetTooShort, InfrastructureError, KernelwrightError
+from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.base import Incumbent
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.freshness import new_secret, same_inputs_note
-from kernelwright.evaluate.data.layout import GUARD_BYTES
 from kernelwright.evaluate.device.arena import Job
-from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compared_folder, current_file
-from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, SetUpJob
-from kernelwright.evaluate.device.fresh_launches import Picked
-from kernelwright.evaluate.device.stress import StressDone, StressJob
+from kernelwright.evaluate.device.comparison import compared_folder
 from kernelwright.evaluate.device.timing import (
     BUSY_WALL_QUANTILE,
     LEAST_LIMIT_MS,
     WALL_QUANTILE,
-    hidden_work,
     suspicious,
-    with_hidden_work,
 )
 from kernelwright.evaluate.device.worker import (
-    CeilingDone,
     CeilingJob,
     CheckDone,
     ForgetJob,
     TimeDone,
     TimeJob,
 )
+from kernelwright.evaluate.device_queue.baseline import calibrate_on, planned
 from kernelwright.evaluate.device_queue.confirm import (
     FRESH_PROCESSES,
-    Confirmation,
-    FreshProcess,
-    FreshTimes,
-    Gains,
 )
 from kernelwright.evaluate.device_queue.fast_checks import FastChecks, as_measurement, medians_ms
-from kernelwright.evaluate.device_queue.preparation import Counts, array_bytes, preparation
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
-from kernelwright.evaluate.judge.referee import CalibrateJob, Calibration, JudgeJob, Judgement
+from kernelwright.evaluate.judge.referee import JudgeJob, Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk
-from kernelwright.evaluate.process.scratch import empty
-from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied, WorkerProcess
+from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Failed, Measurement, OutputError
@@ -65,29 +49,11 @@ CEILING_TIMEOUT_S = 120.0
 CEILING_BYTES = 256 * 1024 * 1024
 """Copied to measure bandwidth: several times a usual last-level cache, small enough for any device."""
 
-COMPARE_WARMUP_COUNT = 3
-"""Rounds of a comparison that do not count."""
-
-SLOWEST_COPY_BYTES_PER_S = 0.5e9
-"""At which a busy host still fills, copies and writes out a candidate's memory."""
-
-STRESS_LAUNCHES = 200
-"""A finalist's launches: a race that fails in one launch of a hundred is found with 87 %."""
-STRESS_SECONDS = 2.0
-STRESS_KEPT = 3
-"""Launches with other results that the referee looks at."""
-
 DOUBT_PAUSE_S = 1.0
 """Before doubtful times are taken for the last time: a burst of other work may be over then."""
 
 START_FACTOR = 2.0
 """A fresh process that launches takes as many times as long as its start alone. From traces on 2 busy cores."""
-
-BASELINE_LAUNCHES = 2
-"""In a fresh process before the candidate's first: a cold one, and one as they all are then."""
-
-LOAD_TIMEOUT_S = 60.0
-"""For a comparison to load modules and fill memory before its first launch."""
 
 
 class DeviceLane:
@@ -135,7 +101,7 @@ class DeviceLane:
             BudgetTooShort: the check takes longer than is left.
         """
         if may_defer and left_s is not None:
-            self._plan(baseline, left_s)
+            self._waits_for_claim, self.deferred_s = planned(self.process, baseline, left_s)
         may_defer = may_defer and (self.process.can_judge_aside or self._waits_for_claim)
         first: list[tuple[Job, Dataset]] = []
         later: list[tuple[Job, Dataset]] = []
@@ -148,7 +114,7 @@ class DeviceLane:
         same = same_inputs_note(self.process.problem)
         self.process.notes += [same] if same else []
         start_s = time.perf_counter()
-        errors = self._calibrate_on(first)
+        errors = calibrate_on(self.process, first)
         if self._waits_for_claim:
             self.deferred_s = self._later_s(len(first), len(later), time.perf_counter() - start_s)
         for built in baseline:  # now, since the referee is about to be busy with what is left for later
@@ -209,7 +175,7 @@ class DeviceLane:
         if self._waits_for_claim:
             self.process.say(f"the datasets that were left for later, about {self.deferred_s:.0f} s")
         try:
-            self._calibrate_on(self._later)
+            calibrate_on(self.process, self._later)
         except InfrastructureError:
             raise
         except KernelwrightError as error:
@@ -233,63 +199,6 @@ class DeviceLane:
         finally:
             self._is_later_prepared.set()
 
-    def _plan(self, baseline: Sequence[Job], left_s: Callable[[], float]) -> None:
-        """Decide which datasets come before the search, by what the first ones take, and tell.
-
-        The first call of a reference may take longer than the others, so a second one is made before it is refused.
-        """
-        counts = {
-            name: Counts(
-                len(self.process.desk.essential(name)), len(self.process.desk.datasets(name, is_thorough=True))
-            )
-            for name in (each.workload for each in baseline)
-        }
-        problem = self.process.problem
-        name = max(problem.workloads, key=lambda each: array_bytes(problem, each)).name  # overheads weigh least there
-        location = self.process.problem.reference.location
-        self.process.say("the reference is called for the first time")
-        first, *others = self.process.desk.essential(name)
-        known = preparation(problem, counts, name, self.process.desk.made(name, first))
-        try:
-            plan = known.plan(left_s(), location)
-        except BudgetTooShort:
-            if not others or 2 * known.reference_s > left_s():
-                raise
-            made = self.process.desk.made(name, others[0])
-            known = preparation(self.process.problem, counts, name, made)
-            plan = known.plan(left_s(), location)
-        self._waits_for_claim = plan == "first"
-        self.deferred_s = known.later_s if self._waits_for_claim else 0.0
-        self.process.say(known.told(plan))
-        note = known.note(plan)
-        self.process.notes += [note] if note else []
-
-    def _calibrate_on(self, launches: Sequence[tuple[Job, Dataset]]) -> tuple[OutputError, ...]:
-        found: list[Future[Calibration]] = []
-        # The referee makes the next inputs and judges the last results while the device runs.
-        with ThreadPoolExecutor(1, thread_name_prefix="referee") as asker:
-            files = [asker.submit(self.process.desk.files, each.workload, data) for each, data in launches[:1]]
-            try:
-                for index, (built, dataset) in enumerate(launches):
-                    files[index].result()
-                    if index + 1 < len(launches):
-                        after, data = launches[index + 1]
-                        files.append(asker.submit(self.process.desk.files, after.workload, data))
-                    if len(found) > 1:
-                        found[-2].result()  # which frees the folder
-                    folder = compared_folder(self.process.out_folder, f"check-{len(found) % 2}")
-                    if self._baseline_runs(built, dataset, folder):
-                        job = CalibrateJob(built.workload, dataset, folder)
-                        found.append(asker.submit(self.process.desk.calibrate, job))
-                calibrations = [each.result() for each in found]
-            finally:
-                asker.shutdown(wait=True, cancel_futures=True)
-        for calibration in calibrations:
-            told = [*calibration.notes, *([calibration.dropped] if calibration.dropped else [])]
-            self.process.notes += [text for text in told if text not in self.process.notes]
-        self.process.note_session()
-        return tuple(error for calibration in calibrations for error in calibration.errors)
-
     def adopt(self, baseline: Sequence[Job]) -> None:
         """Take over what another device's lane found for the same referee.
 
@@ -300,28 +209,6 @@ class DeviceLane:
         if isinstance(found, Failed):
             raise InfrastructureError(f"the baseline does not run there: {found.message}")
         self.process.baseline = {each.workload: each for each in baseline}
-
-    def _baseline_runs(self, built: Job, dataset: Dataset, folder: Path) -> bool:
-        """Launch the baseline; a hostile dataset on which it hangs or crashes is dropped, with a note."""
-        workload = built.workload
-        job = replace(self.process.check_job(built, dataset), out_folder=folder)
-        try:
-            self.process.call_unless_killed(job, self.process.settings.launch_timeout_s)
-        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
-            self.process.refuse_when_closed()
-            if not dataset.is_hostile or isinstance(error, BuildFailed):
-                raise BaselineFailed(
-                    f"the baseline does not run on workload {workload!r}: {error}",
-                    hint="fix the baseline's launch or sizes; its worker's output:\n" + self.process.worker.log_tail(),
-                ) from error
-            self.process.worker.kill()
-            self.process.desk.dropped.add((workload, dataset))
-            self.process.notes.append(
-                f"workload {workload!r}: no candidate is judged on the {dataset.variant!r} inputs, because the "
-                f"baseline does not run there: {error}"
-            )
-            return False
-        return True
 
     def check(
         self, candidate: Sequence[Job], *, is_thorough: bool, only: int | None = None
@@ -413,64 +300,6 @@ class DeviceLane:
         )
         assert isinstance(verdict, Judgement)
         return verdict.failure or verdict
-
-    def stress(self, candidate: Sequence[Job]) -> Failed | None:
-        """Launch many times, twice on the same inputs; why the candidate is wrong in some of the launches, or None."""
-        max_seconds = STRESS_SECONDS / len(candidate)
-        for built in candidate:
-            job = StressJob(
-                job=built,
-                inputs=self.process.files(built.workload, self.process.timed_dataset(built.workload)),
-                secret=new_secret(),
-                launches=STRESS_LAUNCHES,
-                max_seconds=max_seconds,
-                kept=STRESS_KEPT,
-                out_folder=self.process.out_folder,
-            )
-            done = self.process.run("check", built, job, max_seconds + 3 * self.process.settings.launch_timeout_s)
-            if isinstance(done, Failed):
-                return done
-            assert isinstance(done, StressDone)
-            failure = self._judge_stress(built.workload, done)
-            if failure is not None:
-                return failure
-        return None
-
-    def _judge_stress(self, workload: str, done: StressDone) -> Failed | None:
-        for folder, picked in done.written:
-            failure = self._failure_of(workload, folder, picked)
-            shutil.rmtree(folder, ignore_errors=True)
-            if failure is not None and done.differing_count:
-                message = (
-                    f"{done.differing_count} of {done.launch_count // 2} pairs of launches on the same inputs differ, "
-                    f"and not by rounding alone: {failure.message}"
-                )
-                return replace(failure, reason="unstable", message=message)
-            if failure is not None:
-                return failure
-        return None
-
-    def _failure_of(self, workload: str, folder: Path, picked: Picked) -> Failed | None:
-        """What is wrong with a picked launch."""
-        verdict = self._judge_timed(workload, folder, picked)
-        if verdict.failure is None and picked.is_damaged:
-            return Failed("check", "input-changed", "the device found inputs or guards changed", workload=workload)
-        return verdict.failure
-
-    def _judge_timed(self, workload: str, folder: Path, picked: Picked) -> Judgement:
-        """What the referee says of a launch on inputs of its own."""
-        start_s = time.perf_counter()
-        try:
-            verdict = self.process.desk.judge_timed(workload, folder, picked.secret, picked.unchanged)
-        finally:
-            self.process.worker_seconds += time.perf_counter() - start_s
-        if verdict.unjudged:
-            note = (
-                f"workload {workload!r}: some timed launches were not judged, because the reference fails on "
-                f"inputs that are drawn as the problem declares: {verdict.unjudged}"
-            )
-            self.process.notes += [note] if note not in self.process.notes else []
-        return verdict
 
     def _check_one(self, built: Job, dataset: Dataset, *, is_fresh: bool) -> tuple[OutputError, ...] | Failed:
         """One launch and its judgement. A failure on kept inputs is believed only when it repeats on fresh ones."""
@@ -617,201 +446,7 @@ class DeviceLane:
         )
         if self.process.desk.judges_slowly(workload) and is_beaten and not done.picked.is_damaged:
             return None
-        return self._failure_of(workload, self.process.out_folder, done.picked)
-
-    def compare(
-        self, candidates: Sequence[Sequence[Job]], *, rounds: int, wrong: Mapping[int, str]
-    ) -> tuple[dict[str, CompareDone], dict[int, str]]:
-        """Measure candidates interleaved, workload by workload, and judge a launch of each that was picked at random.
-
-        Gives the samples, and by place the candidates that were wrong, with the reason. One that hangs, crashes or
-        cannot be launched is wrong; its samples are NaN where it left none. Those in `wrong` are so from the beginning.
-        Where the reference is slow, each candidate is judged on one workload, which it cannot know.
-
-        Raises:
-            InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
-        """
-        self.process.standby.settle()  # nothing is to start beside a comparison
-        results = {}
-        wrong = dict(wrong)
-        weights = {each.name: each.weight for each in self.process.problem.workloads}
-        judged_on = [secrets.randbelow(len(weights)) for _ in candidates]
-        has_confirmation = self.process.device.shares_host_cores  # and a kernel can reach the timer's records there
-        for index, workload in enumerate(weights):
-            built = [candidate[index] for candidate in candidates]
-            done, standing = self._compare_one(built, workload, rounds=rounds, wrong=wrong)
-            for row, place in enumerate(standing):
-                folder = compared_folder(self.process.out_folder, row)
-                if judged_on[place] == index or not self.process.desk.judges_slowly(workload):
-                    self._judge_compared(workload, folder, done.picked[row], place, wrong)
-                shutil.rmtree(folder, ignore_errors=True)
-            if has_confirmation:
-                done = _with_hidden(done)
-            else:
-                self._refuse_hidden(done, standing, wrong)
-            results[workload] = _in_places(done, standing, len(candidates))
-        gains = Gains.of({name: each.samples_ms for name, each in results.items()}, weights)
-        if has_confirmation:
-            places = {name: index for index, name in enumerate(weights)}
-
-            def launch(place: int, workload: str, is_twice: bool) -> FreshProcess | Failed:
-                baseline, candidate = (candidates[each][places[workload]] for each in (0, place))
-                return self._first_launch(baseline, candidate, is_twice=is_twice)
-
-            self.process.say("a gain is confirmed in fresh processes")
-            Confirmation(launch, gains).refuse(wrong)
-        return results, wrong
-
-    def _refuse_hidden(self, done: CompareDone, standing: Sequence[int], wrong: dict[int, str]) -> None:
-        baseline = done.samples_ms[0], done.wall_ms[0]
-        for place, own, wall in zip(standing, done.samples_ms, done.wall_ms, strict=True):
-            hidden = hidden_work(own, wall, *baseline) if place else None
-            if hidden:
-                wrong.setdefault(place, f"suspicious in the comparison: {hidden}")
-
-    def _first_launch(self, baseline: Job, candidate: Job, *, is_twice: bool) -> FreshProcess | Failed:
-        """The times of one fresh process; why the candidate failed in two of them, where it did.
-
-        Whether the candidate is launched once or twice there, it cannot know; its last launch is judged.
-
-        Raises:
-            InfrastructureError: the baseline, which runs before it, failed in one of two.
-        """
-        for is_last in (False, True):
-            self.process.worker.kill()
-            if not empty(self.process.scratch):  # a file is memory, too
-                reason = f"it left files that cannot be removed in {self.process.scratch}"
-                return Failed("launch", "crash", reason, workload=candidate.workload)
-            clocks: list[tuple[float, float]] = []
-            try:
-                return self._times_of_fresh(baseline, candidate, clocks, is_twice=is_twice)
-            except (JobTimeout, WorkerDied, RemoteError, LaunchFailed, BuildFailed, InfrastructureError) as error:
-                self.process.refuse_when_closed()
-                if is_last and len(clocks) < BASELINE_LAUNCHES:
-                    raise InfrastructureError(f"the baseline failed in a fresh process: {error}") from error
-                reason = f"it failed in a fresh process, after the baseline: {error}"
-            finally:
-                self.process.worker.kill()
-        return Failed("launch", "crash", reason, workload=candidate.workload)
-
-    def _times_of_fresh(
-        self, baseline: Job, candidate: Job, clocks: list[tuple[float, float]], *, is_twice: bool
-    ) -> FreshProcess | Failed:
-        """Launch the baseline and the candidate; `clocks` gets the times by the timer and by the clock out here."""
-        workload = candidate.workload
-        inputs = self.process.files(workload, self.process.timed_dataset(workload))
-        jobs = baseline, candidate
-        self.process.call_worker(
-            SetUpJob(*jobs, inputs, self.process.settings.cache, self.process.out_folder), LOAD_TIMEOUT_S
-        )
-        for is_candidate in (*(False,) * BASELINE_LAUNCHES, *(True,) * (1 + is_twice)):
-            secret = new_secret()
-            self.process.call_worker(DrawJob(is_candidate, secret), LOAD_TIMEOUT_S)
-            start_s = time.perf_counter()
-            fired = self.process.call_worker(FireJob(), self.process.settings.launch_timeout_s)
-            wall_ms = (time.perf_counter() - start_s) * 1e3
-            assert isinstance(fired, Fired)
-            clocks.append((fired.elapsed_ms, wall_ms))
-        self.process.worker.kill()  # before anything looks at the results: from here on nobody can mend them
-        for spec in jobs[1].buffers:
-            os.truncate(self.process.out_folder / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
-        failure = self._failure_of(workload, self.process.out_folder, Picked(secret))
-        if failure is not None:
-            ordinal = "second" if is_twice else "first"
-            return replace(failure, message=f"wrong at its {ordinal} launch: {failure.message}")
-        timer, outside = (FreshTimes(*each) for each in zip(*clocks[: BASELINE_LAUNCHES + 1], strict=True))
-        return FreshProcess(timer, outside, clocks[-1][1] if is_twice else None)
-
-    def _judge_compared(self, workload: str, folder: Path, picked: Picked, place: int, wrong: dict[int, str]) -> None:
-        verdict = self._judge_timed(workload, folder, picked)
-        if verdict.failure and place == 0:
-            self.process.notes.append(f"the baseline was wrong in the comparison: {verdict.failure.message}")
-        elif verdict.failure:
-            wrong.setdefault(place, f"wrong in the comparison: {verdict.failure.message}")
-
-    def _compare_one(
-        self, built: Sequence[Job], workload: str, *, rounds: int, wrong: dict[int, str]
-    ) -> tuple[CompareDone, list[int]]:
-        """One workload's comparison, and the places of those that stand; the others are added to `wrong`."""
-        is_retried = False
-        while True:
-            standing = [place for place in range(len(built)) if place not in wrong]
-            job = self._compare_job([built[place] for place in standing], workload, rounds=rounds)
-            done, reason = self._try_to_compare(job, self._compare_watch([built[place] for place in standing]))
-            if done is not None and not done.failed:
-                return done, standing
-            self.process.worker.kill()
-            row = next(iter(done.failed)) if done is not None else _current_row(self.process.out_folder)
-            if row is not None and row > 0:
-                wrong[standing[row]] = self._why_out(workload, row, done, reason)
-            elif not is_retried:
-                is_retried = True
-            elif not self._find_late_harm(built, standing, workload, wrong, rounds=rounds):
-                raise InfrastructureError(f"the comparison on workload {workload!r} failed twice: {reason}")
-
-    def _find_late_harm(
-        self, built: Sequence[Job], standing: Sequence[int], workload: str, wrong: dict[int, str], *, rounds: int
-    ) -> bool:
-        """Whether some candidate does harm a while after its launch, when the baseline seems to be at fault.
-
-        Each is compared with the baseline alone; those with which that fails are added to `wrong`.
-        """
-        found = False
-        for place in standing[1:]:
-            pair = (built[standing[0]], built[place])
-            done, reason = self._try_to_compare(
-                self._compare_job(pair, workload, rounds=rounds), self._compare_watch(list(pair))
-            )
-            if done is None or done.failed:
-                self.process.worker.kill()
-                wrong[place] = f"failed in the comparison: {reason or dict(done.failed if done else {})}"
-                found = True
-        return found
-
-    def _compare_job(self, built: Sequence[Job], workload: str, *, rounds: int) -> CompareJob:
-        return CompareJob(
-            jobs=tuple(each for each in built),
-            inputs=self.process.files(workload, self.process.timed_dataset(workload)),
-            set_count=self.process.set_count(workload),
-            rounds=rounds,
-            warmup_count=COMPARE_WARMUP_COUNT,
-            cache=self.process.settings.cache,
-            seed=self.process.settings.seed,
-            secret=new_secret(),
-            limits=self.process.desk.limits(workload),
-            out_folder=self.process.out_folder,
-        )
-
-    def _why_out(self, workload: str, row: int, done: CompareDone | None, reason: str) -> str:
-        """In words; the referee's, where the device has found a launch wrong and the referee does too."""
-        if done is None:
-            return f"failed in the comparison: {reason}"
-        folder = compared_folder(self.process.out_folder, row)
-        failure = self._failure_of(workload, folder, done.seen_wrong) if done.seen_wrong is not None else None
-        shutil.rmtree(folder, ignore_errors=True)
-        if failure is not None:
-            return f"wrong in the comparison: {failure.message}"
-        return f"failed in the comparison: {done.failed[row]}"
-
-    def _try_to_compare(self, job: CompareJob, watch: Watch) -> tuple[CompareDone | None, str]:
-        """What came back, or why nothing did."""
-        watch.file.unlink(missing_ok=True)
-        launches = (job.rounds + COMPARE_WARMUP_COUNT) * len(job.jobs)
-        try:
-            done = self.process.call_unless_killed(job, LOAD_TIMEOUT_S + launches * watch.patience_s, watch)
-        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
-            self.process.refuse_when_closed()
-            return None, str(error)
-        assert isinstance(done, CompareDone)
-        if not (done.failed or _are_times(done, len(job.jobs), job.rounds)):
-            return None, "what the worker answered are no times: a kernel has spoken in its place"
-        return done, ""
-
-    def _compare_watch(self, built: Sequence[Job]) -> Watch:
-        """Each launch may take as long as a checked one, after memory was filled and before it is written out."""
-        byte_count = max(sum(spec.byte_count for spec in each.buffers) for each in built)
-        moved_s = byte_count / SLOWEST_COPY_BYTES_PER_S
-        return Watch(current_file(self.process.out_folder), self.process.settings.launch_timeout_s + moved_s)
+        return self.process.failure_of(workload, self.process.out_folder, done.picked)
 
     def measure_ceilings(self) -> Mapping[str, float]:
         """What the device can do at most, by name; empty when it cannot be measured."""
@@ -820,10 +455,8 @@ class DeviceLane:
         except (InfrastructureError, JobTimeout, WorkerDied, LaunchFailed, BuildFailed):
             self.process.worker.kill()
             return {}
-        assert isinstance(done, CeilingDone)
-        return done.rates
-
-    # -- blame ---------------------------------------------------------------------------------------------------
+        assert isinstance(done, dict)
+        return done
 
     # -- plumbing ------------------------------------------------------------------------------------------------
 
@@ -844,43 +477,6 @@ class DeviceLane:
         verdict = self.process.call_referee(JudgeJob(built.workload, dataset, self.process.out_folder, unchanged))
         assert isinstance(verdict, Judgement)
         return verdict
-
-
-def _are_times(done: CompareDone, job_count: int, rounds: int) -> bool:
-    """Whether each job has a time for each round, by both clocks, and one launch that was picked."""
-    rows = (*done.samples_ms, *done.wall_ms)
-    return (
-        (len(done.samples_ms), len(done.wall_ms), len(done.picked)) == (job_count,) * 3
-        and all(len(row) == rounds for row in rows)
-        and all(math.isfinite(each) for row in rows for each in row)
-        and all(each > 0 for row in done.samples_ms for each in row)
-    )
-
-
-def _current_row(out_folder: Path) -> int | None:
-    """The job that ran when the worker was lost; None when none had begun."""
-    try:
-        return int(current_file(out_folder).read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _with_hidden(done: CompareDone) -> CompareDone:
-    """The same with what is hidden from the timer in each candidate's times; the baseline is first."""
-    baseline = done.samples_ms[0], done.wall_ms[0]
-    rows = [
-        with_hidden_work(row, wall, *baseline) for row, wall in zip(done.samples_ms[1:], done.wall_ms[1:], strict=True)
-    ]
-    return replace(done, samples_ms=(done.samples_ms[0], *rows))
-
-
-def _in_places(done: CompareDone, standing: Sequence[int], count: int) -> CompareDone:
-    """The same with a row for every candidate; those that do not stand have no times."""
-    rounds = len(done.samples_ms[0])
-    rows = [(math.nan,) * rounds] * count
-    for place, row in zip(standing, done.samples_ms, strict=True):
-        rows[place] = row
-    return replace(done, samples_ms=tuple(rows))
 
 
 def worst_errors(errors: Sequence[OutputError]) -> tuple[OutputError, ...]:

@@ -60,7 +60,7 @@ def launch_id(built: Sequence[Job]) -> str | None:
                 each.workload,
                 each.artifact.binary_id,
                 each.plan,
-                {buffer.name: buffer.byte_count for buffer in each.buffers if buffer.role == "scratch"},
+                each.scratch_bytes,
             )
             for each in built
         ]

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from kernelwright.backend.redraw import Closeness
 from kernelwright.evaluate.data.datasets import Dataset
-from kernelwright.evaluate.device.fast_check import OutputBounds
 from kernelwright.problem.outcome import Failed, OutputError
 
 CACHE_SHARE = 0.15
@@ -91,34 +89,24 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class BoundsJob:
-    """Write down what outputs may hold, for a device to compare with; after calibration."""
+    """Write down what outputs may hold, for a device to compare with; after calibration.
+
+    Answered with `OutputBounds` by output and in-out argument.
+    """
 
     workload: str
     dataset: Dataset
-
-
-@dataclass(frozen=True, slots=True)
-class BoundsDone:
-    """Where the bounds are."""
-
-    bounds: Mapping[str, OutputBounds]
-    """By output and in-out argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitsJob:
-    """Say how far a result may be from the baseline's on inputs made from a dataset's; after calibration."""
+    """Say how far a result may be from the baseline's on inputs made from a dataset's; after calibration.
+
+    Answered with `Closeness` by output and in-out argument; None: the bytes must be equal.
+    """
 
     workload: str
     dataset: Dataset
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a device may compare two results with."""
-
-    limits: Mapping[str, Closeness | None]
-    """By output and in-out argument; None: the bytes must be equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +131,8 @@ class Calibration:
     """What a person should know, e.g. a tolerance that is loose because the baseline is inexact."""
 
 
-@dataclass(frozen=True, slots=True)
-class SideBySideJob:
-    """Several jobs at once, which do not depend on each other; never one that reads what a launch left."""
-
-    jobs: tuple[PrepareJob | BoundsJob, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """One for each job, in order."""
-
-    replies: tuple[Prepared | BoundsDone, ...]
+SideBySide = tuple[PrepareJob | BoundsJob, ...]
+"""Jobs at once that do not depend on each other; never one that reads what a launch left. Answers come in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +142,3 @@ class RestoreJob:
     workload: str
     dataset: Dataset
     factors: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """The tolerances are in place again."""

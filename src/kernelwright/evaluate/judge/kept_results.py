@@ -18,7 +18,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 FREE_SHARE = 0.5
-"""Of the folder's free space, what one more result may take at most: others write there, too."""
+"""The share of the folder's free space that one more result may take: others write there, too."""
 
 
 class KeptResults:

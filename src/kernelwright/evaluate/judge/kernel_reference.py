@@ -26,7 +26,6 @@ from kernelwright.backend.base import (
     Buffer,
     BufferArgument,
     BuildFailed,
-    BuildRequest,
     DeviceInfo,
     DeviceSession,
     LaunchFailed,
@@ -34,8 +33,9 @@ from kernelwright.backend.base import (
 )
 from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import ReferenceFailed
-from kernelwright.evaluate.builds.render import RenderedWorkload, render_workload
+from kernelwright.evaluate.builds.render import render_workload
 from kernelwright.evaluate.data.array_threads import Crew
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.words import ORIGINAL_IS_REFERENCE
 from kernelwright.infer.text.widen import widened
 from kernelwright.problem.dtypes import DTYPES
@@ -75,7 +75,7 @@ class KernelReference:
         self._modules: dict[str, Module] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._launch_s = 0.0
-        """Of the last launch, from its request to its end."""
+        """Seconds of the last launch, from its request to its end."""
         self._crew = Crew()
         text = widened(original.template.source, original.template.language)
         kinds = {DTYPES[each.dtype].kind == "float" for each in problem.outputs}
@@ -132,7 +132,7 @@ class KernelReference:
 
     @property
     def memory_bytes(self) -> int | None:
-        """Of the device; None: it is not open, or does not tell."""
+        """The device's memory; None: it is not open, or does not tell."""
         return None if self._open is None else self._open[1].limits.get("global_memory")
 
     # -- in the thread -------------------------------------------------------------------------------
@@ -170,13 +170,13 @@ class KernelReference:
                     session.upload(buffers[name], _stored(np.asarray(given), arguments[name], self._crew))
             bound = {name: BoundBuffer(buffer, 0, max(_buffers(rendered)[name], 1)) for name, buffer in buffers.items()}
             start_s = time.perf_counter()
-            session.launch([BoundLaunch(module, step, bound) for step in rendered.plan.steps])
+            session.launch([BoundLaunch(module, step, bound) for step in rendered.plan])
             session.synchronize()
             self._launch_s = time.perf_counter() - start_s
-            return {each.name: self._result(session, buffers[each.name], each, rendered) for each in problem.outputs}
+            return {each.name: self._result(session, buffers[each.name], each, sizes) for each in problem.outputs}
 
-    def _result(self, session: DeviceSession, buffer: Buffer, output: Argument, rendered: RenderedWorkload) -> Array:
-        shape = tuple(int(str(extent.evaluate(dict(rendered.workload.sizes)))) for extent in output.shape)
+    def _result(self, session: DeviceSession, buffer: Buffer, output: Argument, sizes: Mapping[str, int]) -> Array:
+        shape = tuple(int(str(extent.evaluate(dict(sizes)))) for extent in output.shape)
         dtype = DTYPES[output.dtype]
         storage = np.dtype(np.uint8) if dtype.kind == "bool" else dtype.numpy_dtype
         found = np.empty(shape, storage)
@@ -185,16 +185,14 @@ class KernelReference:
             return found.astype(np.bool_)
         return found.astype(np.float64, copy=False) if dtype.kind == "float" else found
 
-    def _module(
-        self, rendered: RenderedWorkload, backend: Backend, device: DeviceInfo, session: DeviceSession
-    ) -> Module:
+    def _module(self, rendered: Job, backend: Backend, device: DeviceInfo, session: DeviceSession) -> Module:
         known = self._modules.get(rendered.unit.id)
         if known is None:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="kernelwright-reference-")
             folder = Path(self._folder.name) / str(len(self._modules))
             folder.mkdir(exist_ok=True)
-            artifact = backend.compile(BuildRequest(rendered.unit, (rendered.plan,)), device, folder)
+            artifact = backend.compile(rendered.unit, device, folder)
             known = self._modules[rendered.unit.id] = session.load(artifact)
         return known
 
@@ -229,14 +227,14 @@ def _in_double(problem: Problem) -> Problem:
     return replace(problem, arguments=arguments)
 
 
-def _buffers(rendered: RenderedWorkload) -> dict[str, int]:
+def _buffers(rendered: Job) -> dict[str, int]:
     found = {
         each.name: each.byte_count
-        for step in rendered.plan.steps
+        for step in rendered.plan
         for each in step.arguments
         if isinstance(each, BufferArgument)
     }
-    constants = {each.name: each.byte_count for step in rendered.plan.steps for each in step.constants}
+    constants = {each.name: each.byte_count for step in rendered.plan for each in step.constants}
     return {**found, **constants}
 
 

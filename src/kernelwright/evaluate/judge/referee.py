@@ -55,21 +55,17 @@ from kernelwright.evaluate.device.fast_check import OutputBounds
 from kernelwright.evaluate.judge.expected import expected_values
 from kernelwright.evaluate.judge.fan_in import fan_in
 from kernelwright.evaluate.judge.jobs import (
-    Answers,
-    BoundsDone,
     BoundsJob,
     CalibrateJob,
     Calibration,
     JudgeJob,
     Judgement,
-    Limits,
     LimitsJob,
     Prepared,
     PrepareJob,
     RefereeArgument,
-    Restored,
     RestoreJob,
-    SideBySideJob,
+    SideBySide,
 )
 from kernelwright.evaluate.judge.judgement import (
     Defect,
@@ -104,7 +100,6 @@ __all__ = [
     "Prepared",
     "RefereeArgument",
     "RestoreJob",
-    "Restored",
     "_Referee",
     "make_referee",
 ]
@@ -207,7 +202,7 @@ class _Referee:
             ScratchFull: inputs cannot be written.
         """
         match job:
-            case SideBySideJob():
+            case tuple():
                 return self._side_by_side(job)
             case PrepareJob():
                 return self._prepare(job)
@@ -220,22 +215,23 @@ class _Referee:
             case LimitsJob():
                 return self._limits(job)
             case RestoreJob():
-                return self._restore(job)
+                self._restore(job)
+                return None
         raise TypeError(f"not a referee's job: {type(job).__name__}")
 
     # -- jobs ----------------------------------------------------------------------------------------
 
-    def _side_by_side(self, job: SideBySideJob) -> Answers:
+    def _side_by_side(self, jobs: SideBySide) -> tuple[object, ...]:
         """The first error comes through; then the others are to be asked for one by one."""
-        needed_bytes = max(self._working_bytes(each.workload) for each in job.jobs)
-        width = max(1, min(SIDE_BY_SIDE, len(job.jobs), self._crew.threads // 2, self._cache_bytes // needed_bytes))
-        ahead = dict.fromkeys(each.workload for each in job.jobs if isinstance(each, PrepareJob) and each.is_ahead)
+        needed_bytes = max(self._working_bytes(each.workload) for each in jobs)
+        width = max(1, min(SIDE_BY_SIDE, len(jobs), self._crew.threads // 2, self._cache_bytes // needed_bytes))
+        ahead = dict.fromkeys(each.workload for each in jobs if isinstance(each, PrepareJob) and each.is_ahead)
         with ThreadPoolExecutor(width, thread_name_prefix="side-by-side") as threads:
-            replies = [threads.submit(self.handle, each) for each in job.jobs]
+            replies = [threads.submit(self.handle, each) for each in jobs]
             lengths = [threads.submit(self._lengths_ahead, workload) for workload in ahead]
             for each in lengths:
                 each.result()
-            return Answers(tuple(each.result() for each in replies))  # type: ignore[misc]
+            return tuple(each.result() for each in replies)
 
     def _working_bytes(self, workload: str) -> int:
         """The memory that one job of the workload needs."""
@@ -363,7 +359,7 @@ class _Referee:
         own = self._base(job.workload, layout, Scale(np.maximum(there.values, here.values), there.is_by_row))
         return widened(own, FRESH_FACTOR * known.rtol / base.rtol)
 
-    def _limits(self, job: LimitsJob) -> Limits:
+    def _limits(self, job: LimitsJob) -> dict[str, Closeness | None]:
         """Both results may be off by what one may; where rows have scales of their own, the largest counts."""
         limits: dict[str, Closeness | None] = {}
         for layout in self._outputs(job.workload):
@@ -374,7 +370,7 @@ class _Referee:
                 continue
             atol = float(np.max(allowance.atol, initial=0.0))
             limits[layout.argument] = Closeness(layout.dtype, 2 * allowance.rtol, 2 * atol)
-        return Limits(limits)
+        return limits
 
     def _held_against_original(self, job: JudgeJob) -> tuple[bool | None, OutputError | None]:
         """Keep what was written, or compare it with what was kept: bytes first, values where those differ."""
@@ -457,7 +453,7 @@ class _Referee:
         self._allowances[job.workload, job.dataset, layout.argument] = widened(base, factor)
         return factor, OutputError(layout.argument, found.max_abs, found.fraction / factor)
 
-    def _restore(self, job: RestoreJob) -> Restored:
+    def _restore(self, job: RestoreJob) -> None:
         entry = self._entry(job.workload, job.dataset)
         scales = self._scales(job.workload, job.dataset, entry)
         for layout in self._outputs(job.workload):
@@ -466,9 +462,8 @@ class _Referee:
                 base = self._base(job.workload, layout, scale)
                 allowance = widened(base, job.factors[layout.argument])
                 self._allowances[job.workload, job.dataset, layout.argument] = allowance
-        return Restored()
 
-    def _write_bounds(self, job: BoundsJob) -> BoundsDone:
+    def _write_bounds(self, job: BoundsJob) -> dict[str, OutputBounds]:
         entry = self._entry(job.workload, job.dataset)
         if entry.failure is not None:
             raise entry.failure
@@ -489,7 +484,7 @@ class _Referee:
         except OSError as error:
             needed_bytes = 2 * sum(layout.byte_count for layout in self._outputs(job.workload))
             raise full(folder / f"bounds of workload {job.workload!r}", needed_bytes, error) from error
-        return BoundsDone(written)
+        return written
 
     # -- the baseline --------------------------------------------------------------------------------
 

@@ -21,20 +21,17 @@ from kernelwright.evaluate.device.fast_check import OutputBounds
 from kernelwright.evaluate.judge.jobs import (
     CACHE_BYTES,
     CACHE_SHARE,
-    Answers,
-    BoundsDone,
     BoundsJob,
     CalibrateJob,
     Calibration,
     JudgeJob,
     Judgement,
-    Limits,
     LimitsJob,
     Prepared,
     PrepareJob,
     RefereeArgument,
     RestoreJob,
-    SideBySideJob,
+    SideBySide,
 )
 from kernelwright.evaluate.judge.referee import REFEREE_FACTORY
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
@@ -57,7 +54,7 @@ and timing a candidate takes."""
 FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"})
 """Signals that a reference in C ends its process with, when it leaves its arrays, say."""
 
-RefereeJob = PrepareJob | CalibrateJob | JudgeJob | BoundsJob | LimitsJob | SideBySideJob
+RefereeJob = PrepareJob | CalibrateJob | JudgeJob | BoundsJob | LimitsJob | SideBySide
 
 _NEEDS_TOLERANCES = (JudgeJob, BoundsJob, LimitsJob)
 
@@ -131,8 +128,8 @@ class RefereeDesk:
             with self._making:
                 if key not in self._bounds:
                     done = self.ask(BoundsJob(workload, dataset))
-                    assert isinstance(done, BoundsDone)
-                    self._bounds[key] = done.bounds
+                    assert isinstance(done, dict)
+                    self._bounds[key] = done
         return self._bounds[key]
 
     def timed_dataset(self, workload: str) -> Dataset:
@@ -143,8 +140,8 @@ class RefereeDesk:
         """By output, what a device may compare results of timed launches with; after calibration."""
         if workload not in self._limits:
             done = self.ask(LimitsJob(workload, self.timed_dataset(workload)))
-            assert isinstance(done, Limits)
-            self._limits[workload] = done.limits
+            assert isinstance(done, dict)
+            self._limits[workload] = done
         return self._limits[workload]
 
     def judge_timed(self, workload: str, folder: Path, secret: int, unchanged: frozenset[str]) -> Judgement:
@@ -176,15 +173,15 @@ class RefereeDesk:
         with self._making:
             wanted = [key for key in keys if key not in self._bounds]
             for key, reply in zip(wanted, self._side_by_side(tuple(BoundsJob(*key) for key in wanted)), strict=True):
-                assert isinstance(reply, BoundsDone)
-                self._bounds[key] = reply.bounds
+                assert isinstance(reply, dict)
+                self._bounds[key] = reply
 
-    def _side_by_side(self, jobs: tuple[PrepareJob | BoundsJob, ...]) -> Sequence[Prepared | BoundsDone]:
+    def _side_by_side(self, jobs: SideBySide) -> tuple[object, ...]:
         if not jobs:
             return ()
-        answers = self.ask(SideBySideJob(jobs))
-        assert isinstance(answers, Answers)
-        return answers.replies
+        answers = self.ask(jobs)
+        assert isinstance(answers, tuple)
+        return answers
 
     def calibrate(self, job: CalibrateJob) -> Calibration:
         """Judge a launch of the baseline; what it widens holds from now on, also for a referee that comes after."""
@@ -270,7 +267,7 @@ class RefereeDesk:
         self._process.warm()
         if self._process.start_count != self._start:
             self._start, self._restored = self._process.start_count, set()
-        parts = job.jobs if isinstance(job, SideBySideJob) else (job,)
+        parts = job if isinstance(job, tuple) else (job,)
         for part in parts:
             key = part.workload, part.dataset
             if isinstance(part, CalibrateJob):

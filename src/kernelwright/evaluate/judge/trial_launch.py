@@ -31,7 +31,7 @@ class Trial:
     launch_s: float
     """Seconds; at least so many where it did not end in time."""
     memory_bytes: int | None
-    """Of the device; None: not known."""
+    """The device's memory; None: not known."""
 
 
 class TrialLaunches:

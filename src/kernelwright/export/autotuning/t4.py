@@ -156,7 +156,7 @@ class _ImportedResult:
     objective: str = "time"
     """What was tuned for."""
     objective_value: float | None = None
-    """Of another objective than time; None: it failed, or time is the objective."""
+    """The value of another objective than time; None: it failed, or time is the objective."""
 
     @property
     def time_ms(self) -> float | None:

@@ -184,7 +184,7 @@ class _Header:
         configs = ",\n".join(f"        {self._initialiser(config)}" for config in self.run.configs)
         leaves: list[Leaf] = []
         questions = self._questions(self.table.rule, leaves, "    ")
-        rows = [[places[place] for place in leaf.order if place in places] for leaf in leaves]
+        rows = [[places[place] for place in leaf if place in places] for leaf in leaves]
         width = max(1, *(len(row) for row in rows))
         orders = ",\n".join(
             "        { " + ", ".join(str(each) for each in [*row, *[-1] * (width - len(row))]) + " }" for row in rows
@@ -214,7 +214,7 @@ class _Header:
         return {place: number for number, place in enumerate(real)}
 
     def _questions(self, rule: Rule, leaves: list[Leaf], indent: str) -> str:
-        if isinstance(rule, Leaf):
+        if isinstance(rule, tuple):
             leaves.append(rule)
             return f"{indent}leaf = {len(leaves) - 1};\n"
         low = self._questions(rule.low, leaves, indent + "    ")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernelwright.backend.base import BuildFailed, DeviceInfo
 from kernelwright.backend.cuda.compile.options import parse_options
-from kernelwright.dispatching.rule import Leaf, Rule
+from kernelwright.dispatching.rule import Rule
 from kernelwright.errors import UserError
 from kernelwright.evaluate.builds.render import build_unit
 from kernelwright.export.subject import ExportedRun, one_line, wrapped
@@ -153,10 +153,10 @@ class _Writer:
         return tests
 
     def _questions(self, rule: Rule, indent: str) -> str:
-        if isinstance(rule, Leaf):
+        if isinstance(rule, tuple):
             real = [place for place, config in enumerate(self.table.configs) if config is not None]
             places = {place: number for number, place in enumerate(real)}
-            order = tuple(places[place] for place in rule.order if place in places)
+            order = tuple(places[place] for place in rule if place in places)
             return f"{indent}_order: tuple[int, ...] = {order!r}\n"
         return (
             f"{indent}if {rule.text()}:\n{self._questions(rule.low, indent + '    ')}"

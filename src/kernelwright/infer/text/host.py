@@ -70,13 +70,14 @@ def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset
         actuals = () if opening is None or closing is None else split_commas(
             code[end + 3 + opening.end() : closing - 1]
         )  # fmt: skip
-        names, literals = _passed(actuals, parameters)
+        names, literals = _passed(actuals, parameters, code)
         reader = HostReader(code[: match.start()], said | set(names), names)
         try:
             grid, block = reader.extents(configured[0]), reader.extents(configured[1])
             shared = reader.text(configured[2]) if len(configured) > 2 else "0"
         except (Untranslatable, IndexError):
             continue
+        grid = _in_parameters(grid, actuals, parameters, reader)
         yield _HostLaunch(
             grid, block, "" if shared == "0" else shared, tuple(actuals), literals, names, reader.numbers(),
             code.count("\n", 0, match.start()) + 1,
@@ -103,6 +104,21 @@ def with_chevrons(code: str) -> str:
     return "".join((*pieces, code[at:]))
 
 
+def _in_parameters(
+    grid: tuple[str, ...], actuals: Sequence[str], parameters: Sequence[str], reader: HostReader
+) -> tuple[str, ...]:
+    """An extent that is passed too is that parameter: `k<<<n / 64, 64>>>(x, n / 64)`."""
+    known: dict[str, str] = {}
+    for actual, parameter in zip(actuals, parameters, strict=False):
+        try:
+            text = reader.text(_CASTS.sub("", actual))
+        except Untranslatable:
+            continue
+        if not re.fullmatch(r"\w+", text):
+            known.setdefault(text, parameter)
+    return tuple(known.get(each, each) for each in grid) if len(actuals) == len(parameters) else grid
+
+
 def without_texts(code: str, source: str) -> str:
     """The code without comments, but with names in quotes: `clCreateKernel(program, "saxpy", ...)`."""
     found = re.finditer(r'clCreateKernel\s*\([^;]*?,\s*("\w+")', source)
@@ -111,14 +127,19 @@ def without_texts(code: str, source: str) -> str:
     return code
 
 
-def _passed(actuals: Sequence[str], parameters: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """By the host's names the parameters that they are passed for, and by parameter a literal."""
+def _passed(actuals: Sequence[str], parameters: Sequence[str], code: str) -> tuple[dict[str, str], dict[str, str]]:
+    """By the host's names the parameters that they are passed for; by parameter a literal, or a macro that is one."""
+    fractions = {
+        each.name: each.body.strip() for each in definitions_of(code)
+        if each.parameters is None and re.search(r"\d[.eE]|\.\d", each.body)
+    }  # fmt: skip
     names: dict[str, str] = {}
     literals: dict[str, str] = {}
     if len(actuals) != len(parameters):
         return names, literals
     for actual, parameter in zip(actuals, parameters, strict=True):
         bare = _CASTS.sub("", actual).strip()
+        bare = fractions.get(bare, bare).removeprefix("(").removesuffix(")").strip()
         if re.fullmatch(r"[A-Za-z_]\w*", bare):
             names[bare] = parameter
         elif number := re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFuUlLhH]*", bare):

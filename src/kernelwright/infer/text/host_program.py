@@ -38,11 +38,11 @@ class HostText:
 
     text: str
     files: tuple[Path, ...]
-    """Of each line."""
+    """The file of each line."""
     lines: tuple[int, ...]
 
     def location(self, line: int) -> Location:
-        """Of a line of the text, from 0."""
+        """Where a line of the text is, from 0."""
         line = min(line, len(self.files) - 1)
         return Location(self.files[line], self.lines[line])
 
@@ -93,7 +93,7 @@ class HostProgram:
         self.objects = dict(re.findall(r'(\w+)\s*=\s*clCreateKernel\s*\(\s*\w+\s*,\s*"(\w+)"', self.code))
 
     def location(self, at: int) -> Location:
-        """Of a place in the code."""
+        """Where a place in the code is."""
         start = self._expanded.place(at, at + 1).span.start
         return self.host.location(self.host.text.encode("utf-8", "surrogatepass")[:start].count(b"\n"))
 

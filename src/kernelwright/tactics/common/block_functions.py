@@ -176,6 +176,7 @@ def joining_calls(
     """
     functions = {each.name: each for each in tree.functions}
     shared = _given_away(kernel, functions)
+    macros = {each.name: each.value for each in tree.expanded.macros.values() if each.is_parameter and each.value}
     found = []
     for node in nodes.walk(kernel.body):
         if not isinstance(node, nodes.Call) or node.function not in functions:
@@ -190,7 +191,7 @@ def joining_calls(
             continue
         if not node.place.is_exact:
             raise Unfit(f"{node.function} is called by a macro")
-        result = _joined_by(functions, functions[node.function], node, size, shared)
+        result = _joined_by(functions, functions[node.function], node, size, shared, macros)
         if result is None:
             raise Unfit(f"{node.function} is no plain sum, product, max or min over a block")
         found.append((node, *result))
@@ -217,8 +218,9 @@ def _joined_by(
     call: nodes.Call,
     size: int,
     shared: Collection[str],
+    macros: Mapping[str, int],
 ) -> tuple[Operation, bool] | None:
-    numbers: dict[str, int] = {}
+    numbers = dict(macros)
     given: set[str] = set()
     own = ""
     for parameter, argument in zip(function.parameters, call.arguments, strict=False):

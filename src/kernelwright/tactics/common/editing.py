@@ -28,6 +28,10 @@ from kernelwright.space.parameter import Parameter
 from kernelwright.tactics.base import Effect, Family, Rewrite, Subject, Unfit
 from kernelwright.template.header import Header
 
+_STRAY_UNROLL = re.compile(
+    r"^[ \t]*#[ \t]*pragma[ \t]+unroll\b[^\n]*\n(?=(?:\s*#[^\n]*\n)*+\s*+(?!(?:for|while|do)\b))", re.MULTILINE
+)
+
 
 @dataclass
 class RewriteBuilder:
@@ -193,6 +197,13 @@ def _check_source(subject: Subject, source: str) -> None:
         raise Unfit("the rewritten text could not be read again")
     if subject.entry not in [kernel.name for kernel in tree.kernels]:
         raise Unfit(f"the rewritten text has no kernel {subject.entry} that can be read")
+    if subject.language == "opencl" and len(_stray_unrolls(source)) > len(_stray_unrolls(subject.source)):
+        raise Unfit("what the source says of a loop's unrolling would stand before something else")
+
+
+def _stray_unrolls(source: str) -> list[str]:
+    """Pragmas that are not followed by a loop, also where a parameter's default leaves them out: they do not build."""
+    return _STRAY_UNROLL.findall(masked(source))
 
 
 def check_defaults(subject: Subject, header: Header) -> None:

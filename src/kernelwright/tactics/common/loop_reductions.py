@@ -21,6 +21,7 @@ _INTEGERS = frozenset((
     "unsigned int", "uint", "long", "unsigned long", "ulong", "long long", "unsigned long long", "size_t", "bool",
     "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t", "int64_t", "uint64_t",
 ))  # fmt: skip
+_LANES = re.compile(r"(?<=[a-z])(?:2|3|4|8|16)$")
 _TO_INTEGER = re.compile(
     r"(?:convert|as)_u?(?:char|short|int|long)|__(?:float|double)2u?(?:int|ll)|is(?:nan|inf)|l?lr(?:int|ound)"
 )
@@ -40,7 +41,7 @@ class Joined:
     """`chosen` (of the side that has the leader's value), `mean`, `deviation` (from the mean), or a function of the
     source: the exponential that a leading maximum rescales sums by."""
     extent: str = ""
-    """Of a private array, as C text."""
+    """A private array's extent, as C text."""
 
     @property
     def is_idempotent(self) -> bool:
@@ -122,7 +123,7 @@ def refuse_cut_fractions(body: nodes.Statement, name: str, types: Mapping[str, s
 def _has_fraction(node: nodes.Node, types: Mapping[str, str]) -> bool:
     match node:
         case nodes.Name(name=name):
-            return types.get(name, "int").removesuffix("*").strip() not in _INTEGERS
+            return _LANES.sub("", types.get(name, "int").removesuffix("*").strip()) not in _INTEGERS
         case nodes.Literal(value=value):
             return value is None
         case nodes.Element(base=base):

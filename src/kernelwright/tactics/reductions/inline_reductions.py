@@ -306,7 +306,9 @@ def _places(
     """The variables that the region needs; they may be made of the thread's place alone."""
     left_out = [each.place.span for each in (value, stored) if each is not None]
     known = known | {name for each in region for name in nodes.declared_names(each)} | QUERY_VARIABLES | {"warpSize"}
-    known |= {each.name for each in subject.analysis.tree.constants}
+    tree, start = subject.analysis.tree, subject.analysis.function.place.span.start
+    known |= {each.name for each in tree.constants}
+    known |= {each.name for each in tree.expanded.macros.values() if each.is_parameter and each.span.end <= start}
     if stored is not None and any(query_text(each).startswith(("threadIdx", "get_local_id", "get_global_id"))
                                   for each in nodes.walk(stored)):  # fmt: skip
         raise Unfit("where the result is stored depends on the thread")
@@ -404,8 +406,7 @@ def _kernel_edits(subject: Subject, found: _Join, name: str, joined: str) -> lis
             (_exact(each), joined) for statement in found.readers for each in nodes.walk(statement)
             if isinstance(each, nodes.Element) and nodes.same(each, found.result)
         ]  # fmt: skip
-    if len(found.readers) < len(found.after):
-        edits += [(each.place.span, "") for each in _needless_barriers(subject, found)]
+    edits += [(each.place.span, "") for each in _needless_barriers(subject, found)]
     return edits + _first_thread_edits(found)
 
 
@@ -441,12 +442,29 @@ def _reads(node: nodes.Node, element: nodes.Element | None) -> bool:
 
 
 def _needless_barriers(subject: Subject, found: _Join) -> list[nodes.Statement]:
-    """Barriers between a join and the next one, which guard nothing but the shared memory of joins."""
+    """Barriers behind a join which guard nothing but the shared memory of joins, or repeat the function's last one."""
     accesses = [each for each in subject.analysis.facts.accesses if each.space != "shared"]
     written = {each.array for each in accesses if each.kind != "read"}
-    if written & {each.array for each in accesses if each.kind != "write"}:
-        return []
+    is_last = len(found.readers) == len(found.after)
+    if is_last or written & {each.array for each in accesses if each.kind != "write"}:
+        return _repeated_barriers(subject, found)
     return [each for each in found.readers if _is_barrier(each)]
+
+
+def _repeated_barriers(subject: Subject, found: _Join) -> list[nodes.Statement]:
+    """Barriers of shared memory with nothing between them and the one that ends the function but names for values."""
+    repeated: list[nodes.Statement] = []
+    result = found.result
+    for each in found.readers if result is not None else ():
+        if _is_barrier(each):
+            text = re.sub(r"\s", "", each.place.span.text(subject.source))
+            repeated += [each] if each.place.is_exact and text == dialect(subject.language).barrier else []
+            continue
+        reached = [inner for inner in nodes.walk(each) if isinstance(inner, nodes.Element | nodes.Unary | nodes.Call)]
+        is_plain = isinstance(each, nodes.Declaration | nodes.Evaluate)
+        if result is None or not is_plain or not all(nodes.same(inner, result) for inner in reached):
+            break
+    return repeated
 
 
 def _exact(node: nodes.Node) -> Span:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kernelwright.source import nodes
+from kernelwright.source.span import Span
 from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.common.thread_queries import QUERY_VARIABLES
 from kernelwright.tactics.vectors.lane_kinds import COMPARISONS, UNIFORM, LaneKinds
@@ -18,6 +19,8 @@ class LaneChecks(LaneKinds):
     early: dict[str, None] = field(default_factory=dict)
     """Checks that belong to the start of the vector code."""
     has_stored: bool = False
+    checked: set[Span] = field(default_factory=set)
+    """Quotients and remainders that are known to be asked for by lanes of one quotient alone."""
 
     def __post_init__(self) -> None:
         LaneKinds.__post_init__(self)
@@ -32,6 +35,8 @@ class LaneChecks(LaneKinds):
                 if left.is_varying or right.is_varying or (left == UNIFORM == right):
                     continue
                 found.append(self._check(each, self._text(each.left), self._text(each.right)))
+            elif isinstance(each, nodes.Binary) and self.is_split(each):
+                found.append(self._split_check(each))
         return "".join(dict.fromkeys(found))
 
     def _first_check(self, node: nodes.Loop, condition: nodes.Expression) -> str:
@@ -78,6 +83,22 @@ class LaneChecks(LaneKinds):
         # Unsigned numbers wrap around; where they might, the distance is as large as their type.
         condition += f" || {apart} > 0x7fffff00 || {apart} < -0x7fffff00"
         text = f"if ({condition}) {{ {self.give_up} }}\n"
+        if is_early:
+            self.early[text] = None
+            return ""
+        return text
+
+    def _split_check(self, node: nodes.Binary) -> str:
+        """Leave where lanes have different quotients, or where a negative or a wrapping index makes them others."""
+        is_early = self.has_stored and self._is_known_at_once(node)
+        if not self.give_up or (self.has_stored and not is_early):
+            raise Unfit("lanes may go different ways after something was stored")
+        self.checked.add(node.place.span)
+        index, size, reach = f"({self._text(node.left)})", f"({self._text(node.right)})", f"({self.vec} - 1)"
+        wraps = f"{index} + {reach} < {index}"
+        text = (
+            f"if ({size} <= 0 || {index} < 0 || {wraps} || {index} % {size} + {reach} >= {size}) {{ {self.give_up} }}\n"
+        )
         if is_early:
             self.early[text] = None
             return ""

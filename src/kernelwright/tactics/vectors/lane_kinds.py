@@ -70,6 +70,10 @@ class LaneKinds:
     """Whether numbers that are doubles may become floats where they meet floats: results may have that error."""
     narrowed: set[Span] = field(default_factory=set)
     """Where such numbers stand."""
+    may_split: bool = False
+    """Whether the lane's index may be divided: whoever allows it looks that `checked` has all of `split` then."""
+    split: set[Span] = field(default_factory=set)
+    """Quotients and remainders of an index that moves with the lane; known where all lanes have one quotient."""
     kinds: dict[str, LaneKind] = field(default_factory=dict)
     _known: dict[int, tuple[nodes.Expression, LaneKind]] = field(default_factory=dict, repr=False)
     """What expressions are as long as no variable becomes another kind: each asks for those below it several times."""
@@ -334,6 +338,7 @@ class LaneKinds:
                 kinds=dict(zip((p.name for p in function.parameters), kinds, strict=False)),
                 types={p.name: p.c_type for p in function.parameters},
                 start={},
+                may_split=False,
             )
             return inner.steps(inner.kind(body[0].value))
         raise Unfit(f"an index goes through {node.function}")
@@ -379,11 +384,25 @@ class LaneKinds:
                     return LaneKind(moving.step * constant)
         if operator in "/%" and right == UNIFORM and self._is_block(node):
             return UNIFORM if operator == "/" else left
+        if self.is_split(node):
+            self.split.add(node.place.span)
+            return UNIFORM if operator == "/" else left
         if operator in COMPARISONS or operator in ("&&", "||"):
             if not self.give_up:
                 raise Unfit("a condition depends on the lane")
             return UNIFORM
         return self._placed(left)
+
+    def is_split(self, node: nodes.Binary) -> bool:
+        """Whether an index that moves by one from lane to lane is divided by a number that all lanes share."""
+        if not self.may_split or node.operator not in ("/", "%") or not node.place.is_exact:
+            return False
+        if self.kind(node.left) != LaneKind(1) or self.kind(node.right) != UNIFORM or self._is_block(node):
+            return False
+        if any(isinstance(each, nodes.Assign | nodes.Update) for each in nodes.walk(node)):
+            return False
+        names = [each.name for each in nodes.walk(node.left) if isinstance(each, nodes.Name)]
+        return not any(re.search(r"char|short", self.resolved(self.types.get(name, ""))) for name in names)
 
     def _is_block(self, node: nodes.Binary) -> bool:
         """Whether all lanes lie in one block of so many columns: whoever asks for that checks `blocks` first."""

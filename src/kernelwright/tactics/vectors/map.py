@@ -75,6 +75,8 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
     body = subject.analysis.function.body.statements
     lanes.settle(body)
     text = lanes.block(body)
+    if lanes.split - lanes.checked:
+        raise Unfit("an index is made in a way that is not linear in the lane")
     if not lanes.vector_loads + lanes.vector_stores:
         raise Unfit("nothing that it loads or stores lies side by side for neighbouring threads")
     _cover(plan, subject, places, names)
@@ -124,6 +126,7 @@ def _lanes(subject: Subject, places: Places, vec: str) -> Vectorizer:
     return Vectorizer(
         subject.source, dialect(subject.language), subject.analysis.tree, places.steps, places.ones, types,
         give_up="return 0;", leave="return 1;", vec=vec, narrows=allowed_error(subject) >= _NARROWED_ERROR,
+        may_split=True,
     )  # fmt: skip
 
 

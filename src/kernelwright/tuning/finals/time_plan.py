@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 
 from kernelwright.evaluate.data.datasets import datasets_for
 from kernelwright.evaluate.device.timing import WARM_WINDOW
-from kernelwright.evaluate.device_queue.queue import COMPARE_WARMUP_COUNT, STRESS_LAUNCHES, STRESS_SECONDS
+from kernelwright.evaluate.device_queue.final_comparison import COMPARE_WARMUP_COUNT
+from kernelwright.evaluate.device_queue.stress import STRESS_LAUNCHES, STRESS_SECONDS
 from kernelwright.evaluate.statistics import least_rounds
 from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Cost, Measurement, Passed

@@ -25,7 +25,7 @@ class Base:
     """Arguments and workloads; the lines about files are added."""
     reference: str
     parameters: str
-    """Of the kernel, in OpenCL C."""
+    """The kernel's parameters, in OpenCL C."""
     pieces: str
     """Macros and functions for the names above."""
     units: str

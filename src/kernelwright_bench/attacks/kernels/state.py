@@ -27,7 +27,7 @@ from kernelwright_bench.attacks.kernels.stores import (
 WAYS = 4
 """Results kept for each unit: one more than there are input sets of timed launches."""
 MOST_WORDS = 400_000
-"""Of a store: pool threads have stacks of 8 MB."""
+"""The largest store: pool threads have stacks of 8 MB."""
 
 MOST_STACK_BYTES = 4 << 20
 
@@ -107,7 +107,7 @@ def _key_words(base: Base, style: str) -> int:
 
 
 def _unit_words(base: Base, style: str) -> int:
-    """Of one unit's part of the store."""
+    """The words of one unit's part of the store."""
     return 1 + WAYS * (1 + _key_words(base, style) + base.most_outs)
 
 
@@ -343,7 +343,7 @@ def _draw_points(rng: random.Random, dialect: Dialect) -> Sample:
 
 
 def _draw_values(rng: random.Random, dialect: Dialect) -> Sample:
-    """Of a function of integers, whose values are all there are: exact."""
+    """A function of integers that keeps every value there is: exact."""
     names = ("private-array", "below-stack", "own-page", "beyond-guard", "scratch")
     name = rng.choice([each for each in names if each in stores_of(dialect)])
     words = ITEM_VALUES // 4 if name != "own-page" else 900

@@ -29,7 +29,7 @@ StoreMaker = Callable[[random.Random, Base, int], Store]
 """Makes one for a base problem, with so many words at least, where the place has room for them."""
 
 MAGIC_BYTES = 64 * 1024
-"""Of a guard beside each buffer."""
+"""The size of a guard beside each buffer."""
 
 
 def private_array(rng: random.Random, base: Base, words: int) -> Store:

@@ -65,6 +65,8 @@ class ThreadStacks:
         self._pages: int | None = None
         self._unknown: set[int] = set()
         """Threads whose stack has never been told."""
+        self._is_starting = False
+        """Whether one of them ran at the last look: it may wake those whose stacks are known."""
         self.missed = False
         """Whether a thread once did not come to rest, so that its stack was left as it was."""
 
@@ -109,14 +111,14 @@ class ThreadStacks:
         before: dict[int, int | None] = {}
         while True:
             now = self._pointers()
-            busy = [task for task, pointer in now.items() if pointer is None]
-            if not busy and now == before:
+            is_busy = self._is_starting or None in now.values()
+            if not is_busy and now == before:
                 break
             if time.monotonic() > deadline_s:
                 self.missed = True
                 return []
             before = now
-            if busy:
+            if is_busy:
                 time.sleep(1e-5)
         return [
             _Dead(self._stacks[task].low, pointer - RED_ZONE_BYTES)
@@ -132,6 +134,7 @@ class ThreadStacks:
             return {}
         for task in self._stacks.keys() - tasks:
             os.close(self._stacks.pop(task).state)
+        self._is_starting = False
         for task in tasks - self._stacks.keys():
             self._learn(task)
         self._unknown = tasks - self._stacks.keys()
@@ -151,6 +154,7 @@ class ThreadStacks:
         with suppress(OSError):
             state = os.open(f"/proc/self/task/{task}/syscall", os.O_RDONLY | os.O_CLOEXEC)
             pointer = self._pointer(state)
+            self._is_starting |= os.pread(state, 7, 0) == b"running"
             low = _bottom(pointer) if pointer is not None else None
             if low is None:
                 os.close(state)

@@ -1,0 +1,304 @@
+"""The comparison that a claim stands on: candidates interleaved with the baseline, then gains confirmed elsewhere.
+
+A CPU's kernels share the process that times them, so there a gain counts only when fresh processes show it too.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kernelwright.backend.base import BuildFailed, LaunchFailed
+from kernelwright.errors import InfrastructureError
+from kernelwright.evaluate.data.freshness import new_secret
+from kernelwright.evaluate.data.layout import GUARD_BYTES
+from kernelwright.evaluate.device.arena import Job
+from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compared_folder, current_file
+from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
+from kernelwright.evaluate.device.fresh_launches import Picked
+from kernelwright.evaluate.device.timing import hidden_work, with_hidden_work
+from kernelwright.evaluate.device_queue.confirm import (
+    MOST_AGAIN,
+    Confirmation,
+    FreshProcess,
+    FreshTimes,
+    Gains,
+    keeps,
+)
+from kernelwright.evaluate.device_queue.processes import DeviceProcess
+from kernelwright.evaluate.process.scratch import empty
+from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied
+from kernelwright.problem.outcome import Failed
+
+COMPARE_WARMUP_COUNT = 3
+"""Rounds of a comparison that do not count."""
+
+SLOWEST_COPY_BYTES_PER_S = 0.5e9
+"""At which a busy host still fills, copies and writes out a candidate's memory."""
+
+BASELINE_LAUNCHES = 2
+"""In a fresh process before the candidate's first: a cold one, and one as they all are then."""
+
+LOAD_TIMEOUT_S = 60.0
+"""For a comparison to load modules and fill memory before its first launch."""
+
+
+def compare(
+    process: DeviceProcess, candidates: Sequence[Sequence[Job]], *, rounds: int, wrong: Mapping[int, str]
+) -> tuple[dict[str, CompareDone], dict[int, str]]:
+    """Measure candidates interleaved, workload by workload, and judge a launch of each that was picked at random.
+
+    Gives the samples, and by place the candidates that were wrong, with the reason. One that hangs, crashes or
+    cannot be launched is wrong; its samples are NaN where it left none. Those in `wrong` are so from the beginning.
+    Where the reference is slow, each candidate is judged on one workload, which it cannot know.
+
+    Raises:
+        InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
+    """
+    process.standby.settle()  # nothing is to start beside a comparison
+    results = {}
+    wrong = dict(wrong)
+    weights = {each.name: each.weight for each in process.problem.workloads}
+    judged_on = [secrets.randbelow(len(weights)) for _ in candidates]
+    has_confirmation = process.device.shares_host_cores  # and a kernel can reach the timer's records there
+    for index, workload in enumerate(weights):
+        built = [candidate[index] for candidate in candidates]
+        done, standing = _compare_one(process, built, workload, rounds=rounds, wrong=wrong)
+        for row, place in enumerate(standing):
+            folder = compared_folder(process.out_folder, row)
+            if judged_on[place] == index or not process.desk.judges_slowly(workload):
+                _judge_compared(process, workload, folder, done.picked[row], place, wrong)
+            shutil.rmtree(folder, ignore_errors=True)
+        if has_confirmation:
+            done = _with_hidden(done)
+        else:
+            _refuse_hidden(done, standing, wrong)
+        results[workload] = _in_places(done, standing, len(candidates))
+    gains = Gains.of({name: each.samples_ms for name, each in results.items()}, weights)
+    if has_confirmation:
+        places = {name: index for index, name in enumerate(weights)}
+
+        def launch(place: int, workload: str, speedup: float | None) -> FreshProcess | Failed:
+            baseline, candidate = (candidates[each][places[workload]] for each in (0, place))
+            return _first_launch(process, baseline, candidate, speedup)
+
+        process.say("a gain is confirmed in fresh processes")
+        Confirmation(launch, gains).refuse(wrong)
+    return results, wrong
+
+
+def _refuse_hidden(done: CompareDone, standing: Sequence[int], wrong: dict[int, str]) -> None:
+    baseline = done.samples_ms[0], done.wall_ms[0]
+    for place, own, wall in zip(standing, done.samples_ms, done.wall_ms, strict=True):
+        hidden = hidden_work(own, wall, *baseline) if place else None
+        if hidden:
+            wrong.setdefault(place, f"suspicious in the comparison: {hidden}")
+
+
+def _first_launch(
+    process: DeviceProcess, baseline: Job, candidate: Job, speedup: float | None
+) -> FreshProcess | Failed:
+    """The times of one fresh process; why the candidate failed in two of them, where it did.
+
+    Whether it is launched there once, or again until one keeps of `speedup` what it must, the candidate cannot
+    know; its last launch is judged.
+
+    Raises:
+        InfrastructureError: the baseline, which runs before it, failed in one of two.
+    """
+    for is_last in (False, True):
+        process.worker.kill()
+        if not empty(process.scratch):  # a file is memory, too
+            reason = f"it left files that cannot be removed in {process.scratch}"
+            return Failed("launch", "crash", reason, workload=candidate.workload)
+        clocks: list[tuple[float, float]] = []
+        try:
+            return _times_of_fresh(process, baseline, candidate, clocks, speedup)
+        except (JobTimeout, WorkerDied, RemoteError, LaunchFailed, BuildFailed, InfrastructureError) as error:
+            process.refuse_when_closed()
+            if is_last and len(clocks) < BASELINE_LAUNCHES:
+                raise InfrastructureError(f"the baseline failed in a fresh process: {error}") from error
+            reason = f"it failed in a fresh process, after the baseline: {error}"
+        finally:
+            process.worker.kill()
+    return Failed("launch", "crash", reason, workload=candidate.workload)
+
+
+def _times_of_fresh(
+    process: DeviceProcess, baseline: Job, candidate: Job, clocks: list[tuple[float, float]], speedup: float | None
+) -> FreshProcess | Failed:
+    """Launch the baseline and the candidate; `clocks` gets the times by the timer and by the clock out here."""
+    workload = candidate.workload
+    inputs = process.files(workload, process.timed_dataset(workload))
+    jobs = baseline, candidate
+    process.call_worker(SetUpJob(*jobs, inputs, process.settings.cache, process.out_folder), LOAD_TIMEOUT_S)
+    for is_candidate in (*(False,) * BASELINE_LAUNCHES, True, *(True,) * (MOST_AGAIN if speedup else 0)):
+        secret = new_secret()
+        process.call_worker(DrawJob(is_candidate, secret), LOAD_TIMEOUT_S)
+        start_s = time.perf_counter()
+        fired = process.call_worker(FireJob(), process.settings.launch_timeout_s)
+        wall_ms = (time.perf_counter() - start_s) * 1e3
+        assert isinstance(fired, float)
+        clocks.append((fired, wall_ms))
+        is_later = len(clocks) > BASELINE_LAUNCHES + 1
+        if speedup and is_later and keeps(min(each for _, each in clocks[:BASELINE_LAUNCHES]), wall_ms, speedup):
+            break  # other work makes launches longer, so one tells
+    process.worker.kill()  # before anything looks at the results: from here on nobody can mend them
+    for spec in jobs[1].buffers:
+        os.truncate(process.out_folder / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
+    failure = process.failure_of(workload, process.out_folder, Picked(secret))
+    if failure is not None:
+        ordinal = "a later" if speedup else "its first"
+        return replace(failure, message=f"wrong at {ordinal} launch in a fresh process: {failure.message}")
+    timer, outside = (FreshTimes(*each) for each in zip(*clocks[: BASELINE_LAUNCHES + 1], strict=True))
+    later_ms = [wall_ms for _, wall_ms in clocks[BASELINE_LAUNCHES + 1 :]]
+    return FreshProcess(timer, outside, min(later_ms, default=None))
+
+
+def _judge_compared(
+    process: DeviceProcess, workload: str, folder: Path, picked: Picked, place: int, wrong: dict[int, str]
+) -> None:
+    verdict = process.judge_timed(workload, folder, picked)
+    if verdict.failure and place == 0:
+        process.notes.append(f"the baseline was wrong in the comparison: {verdict.failure.message}")
+    elif verdict.failure:
+        wrong.setdefault(place, f"wrong in the comparison: {verdict.failure.message}")
+
+
+def _compare_one(
+    process: DeviceProcess, built: Sequence[Job], workload: str, *, rounds: int, wrong: dict[int, str]
+) -> tuple[CompareDone, list[int]]:
+    """One workload's comparison, and the places of those that stand; the others are added to `wrong`."""
+    is_retried = False
+    while True:
+        standing = [place for place in range(len(built)) if place not in wrong]
+        job = _compare_job(process, [built[place] for place in standing], workload, rounds=rounds)
+        done, reason = _try_to_compare(process, job, _compare_watch(process, [built[place] for place in standing]))
+        if done is not None and not done.failed:
+            return done, standing
+        process.worker.kill()
+        row = next(iter(done.failed)) if done is not None else _current_row(process.out_folder)
+        if row is not None and row > 0:
+            wrong[standing[row]] = _why_out(process, workload, row, done, reason)
+        elif not is_retried:
+            is_retried = True
+        elif not _find_late_harm(process, built, standing, workload, wrong, rounds=rounds):
+            raise InfrastructureError(f"the comparison on workload {workload!r} failed twice: {reason}")
+
+
+def _find_late_harm(
+    process: DeviceProcess,
+    built: Sequence[Job],
+    standing: Sequence[int],
+    workload: str,
+    wrong: dict[int, str],
+    *,
+    rounds: int,
+) -> bool:
+    """Whether some candidate does harm a while after its launch, when the baseline seems to be at fault.
+
+    Each is compared with the baseline alone; those with which that fails are added to `wrong`.
+    """
+    found = False
+    for place in standing[1:]:
+        pair = (built[standing[0]], built[place])
+        done, reason = _try_to_compare(
+            process, _compare_job(process, pair, workload, rounds=rounds), _compare_watch(process, list(pair))
+        )
+        if done is None or done.failed:
+            process.worker.kill()
+            wrong[place] = f"failed in the comparison: {reason or dict(done.failed if done else {})}"
+            found = True
+    return found
+
+
+def _compare_job(process: DeviceProcess, built: Sequence[Job], workload: str, *, rounds: int) -> CompareJob:
+    return CompareJob(
+        jobs=tuple(each for each in built),
+        inputs=process.files(workload, process.timed_dataset(workload)),
+        set_count=process.set_count(workload),
+        rounds=rounds,
+        warmup_count=COMPARE_WARMUP_COUNT,
+        cache=process.settings.cache,
+        seed=process.settings.seed,
+        secret=new_secret(),
+        limits=process.desk.limits(workload),
+        out_folder=process.out_folder,
+    )
+
+
+def _why_out(process: DeviceProcess, workload: str, row: int, done: CompareDone | None, reason: str) -> str:
+    """In words; the referee's, where the device has found a launch wrong and the referee does too."""
+    if done is None:
+        return f"failed in the comparison: {reason}"
+    folder = compared_folder(process.out_folder, row)
+    failure = process.failure_of(workload, folder, done.seen_wrong) if done.seen_wrong is not None else None
+    shutil.rmtree(folder, ignore_errors=True)
+    if failure is not None:
+        return f"wrong in the comparison: {failure.message}"
+    return f"failed in the comparison: {done.failed[row]}"
+
+
+def _try_to_compare(process: DeviceProcess, job: CompareJob, watch: Watch) -> tuple[CompareDone | None, str]:
+    """What came back, or why nothing did."""
+    watch.file.unlink(missing_ok=True)
+    launches = (job.rounds + COMPARE_WARMUP_COUNT) * len(job.jobs)
+    try:
+        done = process.call_unless_killed(job, LOAD_TIMEOUT_S + launches * watch.patience_s, watch)
+    except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
+        process.refuse_when_closed()
+        return None, str(error)
+    assert isinstance(done, CompareDone)
+    if not (done.failed or _are_times(done, len(job.jobs), job.rounds)):
+        return None, "what the worker answered are no times: a kernel has spoken in its place"
+    return done, ""
+
+
+def _compare_watch(process: DeviceProcess, built: Sequence[Job]) -> Watch:
+    """Each launch may take as long as a checked one, after memory was filled and before it is written out."""
+    byte_count = max(sum(spec.byte_count for spec in each.buffers) for each in built)
+    moved_s = byte_count / SLOWEST_COPY_BYTES_PER_S
+    return Watch(current_file(process.out_folder), process.settings.launch_timeout_s + moved_s)
+
+
+def _are_times(done: CompareDone, job_count: int, rounds: int) -> bool:
+    """Whether each job has a time for each round, by both clocks, and one launch that was picked."""
+    rows = (*done.samples_ms, *done.wall_ms)
+    return (
+        (len(done.samples_ms), len(done.wall_ms), len(done.picked)) == (job_count,) * 3
+        and all(len(row) == rounds for row in rows)
+        and all(math.isfinite(each) for row in rows for each in row)
+        and all(each > 0 for row in done.samples_ms for each in row)
+    )
+
+
+def _current_row(out_folder: Path) -> int | None:
+    """The job that ran when the worker was lost; None when none had begun."""
+    try:
+        return int(current_file(out_folder).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _in_places(done: CompareDone, standing: Sequence[int], count: int) -> CompareDone:
+    """The same with a row for every candidate; those that do not stand have no times."""
+    rounds = len(done.samples_ms[0])
+    rows = [(math.nan,) * rounds] * count
+    for place, row in zip(standing, done.samples_ms, strict=True):
+        rows[place] = row
+    return replace(done, samples_ms=tuple(rows))
+
+
+def _with_hidden(done: CompareDone) -> CompareDone:
+    """The same with what is hidden from the timer in each candidate's times; the baseline is first."""
+    baseline = done.samples_ms[0], done.wall_ms[0]
+    rows = [
+        with_hidden_work(row, wall, *baseline) for row, wall in zip(done.samples_ms[1:], done.wall_ms[1:], strict=True)
+    ]
+    return replace(done, samples_ms=(done.samples_ms[0], *rows))

@@ -1,0 +1,308 @@
+"""A program's run as one Python file with `ModelNew`, in KernelBench's form.
+
+The class is the module's own, without its `forward`: what runs is the program's launches and nothing else. On a GPU
+they are CUDA kernels, built by `load_inline`; on a CPU OpenCL kernels on PyTorch's CPU tensors, by pyopencl.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from kernelwright.backend.base import BufferArgument, DeviceInfo, LaunchPlan, LocalArgument, PlanStep, ScalarArgument
+from kernelwright.backend.cuda.compile.options import parse_options
+from kernelwright.errors import UserError
+from kernelwright.evaluate.builds.render import render_workload
+from kernelwright.evaluate.device.arena import Job
+from kernelwright.export.subject import ExportedRun, one_line
+from kernelwright.export.torch.expression import docstring_safe, literal
+from kernelwright.modules.problem_files import MODULE, signature_of
+from kernelwright.problem.dtypes import DTYPES
+from kernelwright.problem.reference_file import parse_python
+from kernelwright.source.normal.draft import masked_comments
+from kernelwright.template.model import Candidate
+
+
+def module_file(run: ExportedRun) -> Mapping[str, bytes]:
+    """The file, by its name.
+
+    Raises:
+        UserError: nothing won, the problem is no PyTorch module's, or a launch cannot be said in such a file.
+        ReferenceFailed: the frozen module is not Python.
+    """
+    signature = signature_of(run.problem.reference)
+    if signature is None or run.template.language not in ("opencl", "cuda"):
+        raise UserError(
+            f"{run.problem.name} is no program of a PyTorch module", hint="kernelwright init MODULE.py makes one"
+        )
+    recorded = run.view.started.device.get("limits", {})
+    limits = dict(recorded) if isinstance(recorded, Mapping) else {}
+    kind: Literal["cpu", "gpu"] = "cpu" if run.template.language == "opencl" else "gpu"
+    device = DeviceInfo(run.template.language, "recorded", run.device_name, kind, limits)
+    rendered = render_workload(Candidate(run.template, run.config), run.problem, run.problem.workloads[0], device)
+    for step in rendered.plan:
+        _refuse_special(step)
+    parts = (
+        _docstring(run),
+        _own_class(run.problem.reference.file.with_name(MODULE), signature),
+        _tensors(run, signature),
+        _opencl(run, rendered) if kind == "cpu" else _cuda(run, rendered),
+    )
+    return {f"{run.identifier}_model_new.py": "\n\n".join(part.strip("\n") + "\n" for part in parts).encode()}
+
+
+def _refuse_special(step: PlanStep) -> None:
+    what = "in clusters of blocks" if step.cluster else "with __constant__ variables" if step.constants else ""
+    if what:
+        raise UserError(
+            f"{step.entry} is launched {what}, which a ModelNew file does not do", hint="export torch or header"
+        )
+
+
+def _docstring(run: ExportedRun) -> str:
+    lines = [
+        f"{run.problem.name} as KernelBench's ModelNew, made by Kernelwright {run.view.started.version}.",
+        "",
+        f"Tuned on {run.device_name}; run {run.view.started.run_id}, started {run.view.started.created}.",
+        f"Measured against the plain program, not against PyTorch: {run.claim}.",
+        "For the shapes and types of its example inputs only; there is no gradient.",
+    ]
+    return '"""' + docstring_safe("\n".join(one_line(line) for line in lines)) + '\n"""\n'
+
+
+class _Renamed(ast.NodeTransformer):
+    """`Model` as `ModelNew`, and no docstrings, which checkers of answers read as code."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name("ModelNew", node.ctx) if node.id == "Model" else node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        self.generic_visit(node)
+        return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        self.generic_visit(node)
+        node.body = node.body or [ast.Return(None)]
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        self.generic_visit(node)
+        node.body = node.body or [ast.Expr(ast.Constant(...))]
+        return node
+
+
+def _own_class(file: Path, signature: Mapping[str, Any]) -> str:
+    """The module's file with `ModelNew` for `Model`, whose `forward` runs the kernels."""
+    tree = parse_python(file)
+    found = next((each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == "Model"), None)
+    methods = found.body if found is not None else []
+    forward = next((each for each in methods if isinstance(each, ast.FunctionDef) and each.name == "forward"), None)
+    if found is None or forward is None:
+        raise UserError(f"{file.name} defines no class Model with its own forward", hint="define it in that file")
+    names = [each.arg for each in (*forward.args.posonlyargs, *forward.args.args)]
+    if len(names) <= len(signature["call"]):
+        raise UserError(f"forward of {file.name} takes more arguments than it names", hint="name each argument")
+    given = ", ".join(names[1 : 1 + len(signature["call"])])
+    body = f"return _run({names[0]}, ({given},))"
+    found.name, forward.body = "ModelNew", ast.parse(body).body
+    forward.decorator_list, forward.returns = [], None
+    return ast.unparse(ast.fix_missing_locations(_Renamed().visit(tree)))
+
+
+def _tensors(run: ExportedRun, signature: Mapping[str, Any]) -> str:
+    """What the kernels take and give, and the check of it."""
+    places = {place: each["ref"] for place, each in enumerate(signature["call"]) if isinstance(each, dict)}
+    fixed = {place: each for place, each in enumerate(signature["call"]) if not isinstance(each, dict)}
+    read = {each.name: each.dtype for each in run.problem.arguments if each.role == "input"}
+    taken = {place: name for place, name in places.items() if name in read}
+    rows = {name: f"({tuple(signature['tensors'][name])!r}, torch.{read[name]})" for name in read}
+    outputs = {
+        each.name: f"({tuple(signature['outputs'][each.name])!r}, torch.{each.dtype})" for each in run.problem.outputs
+    }
+    returned = {"tensor": "found[0]", "tuple": "tuple(found)", "list": "found"}[signature["returns"]]
+    device = "cpu" if run.template.language == "opencl" else "cuda"
+    return f"""import operator
+
+import torch
+
+_PLACES = {taken!r}  # which arguments of forward the kernels read
+_FIXED = {fixed!r}  # and which they are made for
+_STATE = {signature["state"]!r}
+_TENSORS = {{{", ".join(f"{name!r}: {row}" for name, row in rows.items())}}}
+_UPDATES = {signature["updates"]!r}  # buffers that forward changes
+_OUTPUTS = {{{", ".join(f"{name!r}: {row}" for name, row in outputs.items())}}}
+
+
+def _run(module, given):
+    for place, value in _FIXED.items():
+        if given[place] != value:
+            raise ValueError(f"argument {{place}} is {{given[place]!r}}, and the kernels are made for {{value!r}}")
+    named = {{name: given[place] for place, name in _PLACES.items()}}
+    named |= {{name: operator.attrgetter(target)(module) for target, name in _STATE.items()}}
+    for name, tensor in named.items():
+        shape, dtype = _TENSORS[name]
+        if tuple(tensor.shape) != shape or tensor.dtype != dtype or tensor.device.type != {device!r}:
+            raise ValueError(
+                f"{{name}} is {{tuple(tensor.shape)}} of {{tensor.dtype}} on {{tensor.device}}, "
+                f"and the kernels are made for {{shape}} of {{dtype}} on {device}"
+            )
+        named[name] = tensor.detach().contiguous()
+    device = next(iter(named.values())).device
+    outputs = {{name: torch.empty(shape, dtype=dtype, device=device) for name, (shape, dtype) in _OUTPUTS.items()}}
+    _launch(named | outputs)
+    for target, name in _UPDATES.items():
+        operator.attrgetter(target)(module).copy_(outputs[name])
+    found = [each for name, each in outputs.items() if name not in _UPDATES.values()]
+    return {returned}
+"""
+
+
+def _names(step: PlanStep) -> tuple[str, ...]:
+    return tuple(each.name for each in step.arguments)
+
+
+def _values(plan: LaunchPlan, kind: type[ScalarArgument | LocalArgument]) -> dict[str, Any]:
+    return {
+        each.name: each.data if isinstance(each, ScalarArgument) else each.byte_count
+        for step in plan
+        for each in step.arguments
+        if isinstance(each, kind) and not isinstance(each, BufferArgument)
+    }
+
+
+def _source(rendered: Job) -> str:
+    """The kernels with their values on top, without comments, which checkers of answers read as code."""
+    defines = "".join(f"#define {name} {text}\n" for name, text in rendered.unit.macros)
+    lines = [line.rstrip() for line in masked_comments(rendered.unit.source).splitlines()]
+    return defines + "\n".join(line for line in lines if line) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """A literal over lines where that is the same text, else on one line."""
+    is_plain = "'''" not in text and not text.endswith(("'", "\\"))
+    return f"r'''{text}'''" if is_plain else literal(text)
+
+
+def _opencl(run: ExportedRun, rendered: Job) -> str:
+    launches = "".join(
+        f"    ({literal(step.entry)}, {tuple(g * b for g, b in zip(step.grid, step.block, strict=True))!r}, "
+        f"{step.block!r}, {_names(step)!r}),\n"
+        for step in rendered.plan
+    )
+    return f'''import functools
+
+import numpy
+import pyopencl as cl
+
+_DEVICE = {literal(run.device_name)}  # that was tuned on; else the first CPU
+_SOURCE = {_quoted(_source(rendered))}
+_OPTIONS = {list(rendered.unit.options)!r}
+_SCRATCH = {rendered.scratch_bytes!r}
+_SCALARS = {_values(rendered.plan, ScalarArgument)!r}
+_LOCAL = {_values(rendered.plan, LocalArgument)!r}
+_LAUNCHES = (  # kernel, work-items, of a group, arguments
+{launches})
+
+
+@functools.cache
+def _built():
+    devices = [each for platform in cl.get_platforms() for each in platform.get_devices()]
+    fitting = [each for each in devices if _DEVICE in each.name] or [
+        each for each in devices if each.type & cl.device_type.CPU
+    ]
+    if not fitting:
+        raise RuntimeError("no OpenCL device is a CPU: pip install pocl-binary-distribution")
+    context = cl.Context(fitting[:1])
+    program = cl.Program(context, _SOURCE).build(_OPTIONS)
+    known = {{name: cl.Buffer(context, cl.mem_flags.READ_WRITE, max(1, count)) for name, count in _SCRATCH.items()}}
+    known |= {{name: numpy.frombuffer(data, numpy.uint8) for name, data in _SCALARS.items()}}
+    known |= {{name: cl.LocalMemory(count) for name, count in _LOCAL.items()}}
+    kernels = [cl.Kernel(program, entry) for entry, *_ in _LAUNCHES]
+    return context, cl.CommandQueue(context), kernels, known
+
+
+def _launch(tensors):
+    """The kernels work on the tensors' own memory."""
+    context, queue, kernels, known = _built()
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+    arrays = {{name: tensor.reshape(-1).view(torch.uint8).numpy() for name, tensor in tensors.items()}}
+    buffers = known | {{name: cl.Buffer(context, flags, hostbuf=array) for name, array in arrays.items()}}
+    for kernel, (_, work_items, group, names) in zip(kernels, _LAUNCHES):
+        kernel.set_args(*(buffers[name] for name in names))
+        cl.enqueue_nd_range_kernel(queue, kernel, work_items, group)
+    for name in _OUTPUTS:  # a map is what makes the results visible in the tensors' memory
+        array = arrays[name]
+        mapped, _ = cl.enqueue_map_buffer(queue, buffers[name], cl.map_flags.READ, 0, array.shape, array.dtype)
+        mapped.base.release(queue)
+    queue.finish()
+'''
+
+
+def _cuda(run: ExportedRun, rendered: Job) -> str:
+    capability = run.view.started.device.get("limits", {})
+    number = capability.get("compute_capability", 0) if isinstance(capability, Mapping) else 0
+    options = [
+        each
+        for each in parse_options(rendered.unit.options, capability=number).passed
+        if not each.startswith(("-default-device", "--device-as-default"))
+    ]
+    if rendered.unit.include_paths:
+        raise UserError("the kernels include the problem's own headers", hint="export torch, which takes them along")
+    tensors = list(dict.fromkeys(
+        each.name for step in rendered.plan for each in step.arguments if isinstance(each, BufferArgument)
+    ))  # fmt: skip
+    launches = "".join(_cuda_launch(step, tensors) for step in rendered.plan)
+    head = (
+        "#include <torch/extension.h>\n#include <c10/cuda/CUDAException.h>\n"
+        "#include <c10/cuda/CUDAGuard.h>\n#include <c10/cuda/CUDAStream.h>\n\n"
+    )
+    host = (
+        "\n\nvoid launch(std::vector<torch::Tensor> tensors) {\n"
+        "  const c10::cuda::CUDAGuard guard(tensors[0].device());\n"
+        "  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();\n"
+        f"{launches}}}\n"
+    )
+    return f"""from torch.utils.cpp_extension import load_inline
+
+_ARGUMENTS = {tensors!r}
+_SCRATCH = {rendered.scratch_bytes!r}
+_SOURCE = {_quoted(head + _source(rendered) + host)}
+_BUILT = load_inline(
+    name={literal(f"kernelwright_{run.identifier}_{Candidate(run.template, run.config).id}")},
+    cpp_sources="void launch(std::vector<torch::Tensor> tensors);",
+    cuda_sources=_SOURCE,
+    functions=["launch"],
+    extra_cuda_cflags={options!r},
+)
+
+
+def _launch(tensors):
+    device = next(iter(tensors.values())).device
+    scratch = {{name: torch.empty(max(1, count), dtype=torch.uint8, device=device) for name, count in _SCRATCH.items()}}
+    known = tensors | scratch
+    _BUILT.launch([known[name] for name in _ARGUMENTS])
+"""
+
+
+def _cuda_launch(step: PlanStep, tensors: list[str]) -> str:
+    """One launch in C++; arguments go by their addresses, so that no type is said twice."""
+    kernel = f"reinterpret_cast<const void *>(&{step.entry})"
+    lines = []
+    for place, each in enumerate(step.arguments):
+        if isinstance(each, BufferArgument):
+            lines.append(f"void *a{place} = tensors[{tensors.index(each.name)}].data_ptr();")
+        elif isinstance(each, ScalarArgument):
+            size = DTYPES[each.dtype].item_bytes
+            lines.append(f"alignas({size}) unsigned char a{place}[] = {{{', '.join(map(str, each.data))}}};")
+    lines.append(f"void *arguments[] = {{{', '.join(f'&a{place}' for place in range(len(step.arguments)))}}};")
+    if step.shared_bytes > 48 << 10:
+        attribute = "cudaFuncAttributeMaxDynamicSharedMemorySize"
+        lines.append(f"C10_CUDA_CHECK(cudaFuncSetAttribute({kernel}, {attribute}, {step.shared_bytes}));")
+    call = "cudaLaunchCooperativeKernel" if step.is_cooperative else "cudaLaunchKernel"
+    grid, block = (", ".join(map(str, each)) for each in (step.grid, step.block))
+    lines.append(
+        f"C10_CUDA_CHECK({call}({kernel}, dim3({grid}), dim3({block}), arguments, {step.shared_bytes}, stream));"
+    )
+    return "  {\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
