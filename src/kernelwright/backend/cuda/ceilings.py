@@ -237,8 +237,9 @@ class _Bench:
         return rates
 
     def launches(self) -> dict[str, float]:
-        """Of a kernel that does nothing, a block on each multiprocessor: no kernel on all of them is over sooner."""
-        return {"launches_per_s": 1e3 / self._time_ms("empty", self._multiprocessors, 32, 0, has_input=False)}
+        """The rate of empty launches, a block on each multiprocessor: no kernel on all of them is over sooner."""
+        time_ms = self._time_ms("empty", self._multiprocessors, 32, 0, has_input=False)
+        return {"launches_per_s": 1e3 / time_ms} if time_ms > 0 else {}
 
     def _time_ms(self, entry: str, blocks: int, threads: int, *numbers: int, has_input: bool = True) -> float:
         names = ("x", "y") if has_input else ("y",)
