@@ -20,6 +20,7 @@ from kernelwright.source.lexer import (
     directives,
     masked,
     tokens_of,
+    without_directives,
     words_of,
 )
 from kernelwright.source.span import Span
@@ -28,9 +29,7 @@ from kernelwright.space.parameter import Parameter
 from kernelwright.tactics.base import Effect, Family, Rewrite, Subject, Unfit
 from kernelwright.template.header import Header
 
-_STRAY_UNROLL = re.compile(
-    r"^[ \t]*#[ \t]*pragma[ \t]+unroll\b[^\n]*\n(?=(?:\s*#[^\n]*\n)*+\s*+(?!(?:for|while|do)\b))", re.MULTILINE
-)
+_LOOP = re.compile(r"\s*(?:for|while|do)\b")
 
 
 @dataclass
@@ -197,13 +196,18 @@ def _check_source(subject: Subject, source: str) -> None:
         raise Unfit("the rewritten text could not be read again")
     if subject.entry not in [kernel.name for kernel in tree.kernels]:
         raise Unfit(f"the rewritten text has no kernel {subject.entry} that can be read")
-    if subject.language == "opencl" and len(_stray_unrolls(source)) > len(_stray_unrolls(subject.source)):
+    if subject.language == "opencl" and _stray_unrolls(source) > _stray_unrolls(subject.source):
         raise Unfit("what the source says of a loop's unrolling would stand before something else")
 
 
-def _stray_unrolls(source: str) -> list[str]:
+def _stray_unrolls(source: str) -> int:
     """Pragmas that are not followed by a loop, also where a parameter's default leaves them out: they do not build."""
-    return _STRAY_UNROLL.findall(masked(source))
+    code = masked(source)
+    rest = without_directives(code)
+    return sum(
+        each.word == "pragma" and words_of(each.rest)[:1] == ["unroll"] and not _LOOP.match(rest, each.end)
+        for each in directives(code)
+    )
 
 
 def check_defaults(subject: Subject, header: Header) -> None:
