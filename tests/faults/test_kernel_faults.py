@@ -113,7 +113,7 @@ def test_good_configurations_are_measured_and_the_best_wins(result: TuneResult, 
 @makes_system_calls
 def test_what_a_kernel_takes_from_its_worker_is_its_own_failure_and_nobody_elses(tmp_path: Path) -> None:
     settings = TuneSettings(
-        budget=Budget(), searcher="exhaustive", launch_timeout_s=3.0, seconds_per_measurement=0.2, build_processes=1
+        budget=Budget(), searcher="exhaustive", launch_timeout_s=30.0, seconds_per_measurement=0.2, build_processes=1
     )
     result = tune(write_problem(tmp_path / "problem", (*TAKERS, *GOOD)), settings=settings, run=tmp_path / "run")
     outcomes = {str(event.config["MODE"]): event.outcome for event in result.view.evaluations}
@@ -151,7 +151,7 @@ def test_what_dies_in_a_process_that_another_candidate_damaged_is_tried_once_mor
         return plain(self, job, timeout_s=timeout_s, watch=watch)
 
     damages: set[str] = set()
-    settings = TuneSettings(launch_timeout_s=3.0, seconds_per_measurement=0.2)
+    settings = TuneSettings(launch_timeout_s=30.0, seconds_per_measurement=0.2)
     with LocalMachine().runner(subject.problem, LocalMachine().device(None, "opencl"), settings) as runner:
         runner.calibrate(subject.baseline)
         monkeypatch.setattr(WorkerProcess, "call", call)
@@ -176,7 +176,7 @@ def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
     subject = TuningProblem.load(write_problem(tmp_path / "problem", ("slow", "fine", mode)))
     machine = LocalMachine()
     faulty, fine = (Candidate(subject.template, Config({"MODE": each})) for each in (mode, "fine"))
-    settings = TuneSettings(launch_timeout_s=3.0, seconds_per_measurement=0.2)
+    settings = TuneSettings(launch_timeout_s=3.0 if mode == "hangs" else 30.0, seconds_per_measurement=0.2)
     with machine.runner(subject.problem, machine.device(None, "opencl"), settings) as runner:
         runner.calibrate(subject.baseline)
         comparison = runner.compare([subject.baseline, faulty, fine], rounds=12)

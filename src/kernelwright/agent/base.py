@@ -37,7 +37,7 @@ class Task:
     operations_per_s: float | None = None
     """The measured rate of the arithmetic pipe that counts; None: unknown."""
     launches_per_s: float | None = None
-    """Of a kernel that does nothing, measured; None: unknown."""
+    """Measured launches of a kernel that does nothing; None: unknown."""
     limit_value: float | None = None
     """The objective at the device's floor; None: unknown, or no limit here."""
     cache: Literal["hot", "cold"] | None = None

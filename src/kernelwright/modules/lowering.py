@@ -38,7 +38,7 @@ class LoweredProgram:
     """The inputs that are read, in the graph's order."""
     outputs: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    """Of what the module returns; a number is an array of one here, and has no axis there."""
+    """The shapes of what the module returns; a number is an array of one here, and has no axis there."""
 
     @property
     def entries(self) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ class Facts:
     operation_count: float | None = None
     floor_ms: float | None = None
     launch_ms: float | None = None
-    """Of the floor, what an empty launch takes."""
+    """The part of the floor that an empty launch takes."""
     copy_bytes_per_s: float | None = None
     cache_bytes_per_s: float | None = None
     operations_per_s: float | None = None

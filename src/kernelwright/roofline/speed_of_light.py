@@ -72,7 +72,7 @@ class Floor:
     least_because: str = ""
     """Its figures, in words."""
     launch_ms: float = 0.0
-    """Of the floor, what an empty launch takes; 0: not known."""
+    """The part of the floor that an empty launch takes; 0: not known."""
 
     @property
     def longest(self) -> str:

@@ -459,5 +459,5 @@ class _Scoring:
 
 
 def _fraction(gain: float) -> float:
-    """Of the time, what a fall of the logarithm takes off."""
+    """The share of the time that a fall of the logarithm takes off."""
     return -math.expm1(-gain)

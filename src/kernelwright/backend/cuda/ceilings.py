@@ -237,7 +237,7 @@ class _Bench:
         return rates
 
     def launches(self) -> dict[str, float]:
-        """Of a kernel that does nothing, a block on each multiprocessor: no kernel on all of them is over sooner."""
+        """The rate of empty launches, a block on each multiprocessor: no kernel on all of them is over sooner."""
         time_ms = self._time_ms("empty", self._multiprocessors, 32, 0, has_input=False)
         return {"launches_per_s": 1e3 / time_ms} if time_ms > 0 else {}
 

@@ -234,7 +234,7 @@ class _Task:
     unit: BuildUnit
     plans: tuple[LaunchPlan, ...]
     key: str
-    """Of the artifact, in the cache."""
+    """The artifact's key in the cache."""
     id: str
     """Unit and plans: what two must share to be one build."""
     waiting: list[Future[BuildResult]] = field(default_factory=list)

@@ -22,7 +22,7 @@ _COMPARED = -1
 """How tightly a comparison binds: it is the condition of a choice, and no operand."""
 _NESTING = 12
 _MOST_BRACKETS = 40
-"""Of one expression: what holds more is no extent that a person wrote, and would exhaust the stack."""
+"""The most in one expression: what holds more is no extent that a person wrote, and would exhaust the stack."""
 
 
 class Untranslatable(Exception):

@@ -13,7 +13,7 @@ from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.common.dialect import Dialect, joined
 
 Operation = Literal["sum", "product", "max", "min", "greater", "less"]
-"""Of floats, `max` is fmax, and `greater` is `e > a ? e : a`: the two differ where `a` starts as NaN."""
+"""For floats, `max` is fmax, and `greater` is `e > a ? e : a`: the two differ where `a` starts as NaN."""
 _COMPARED: Mapping[str, Operation] = {"max": "greater", "min": "less"}
 _OTHER_WAY = {"max": "fmax, or `e > a ? e : a`,", "min": "fmin, or `e < a ? e : a`,"}
 _INTEGERS = frozenset((
