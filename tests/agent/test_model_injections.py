@@ -19,7 +19,7 @@ from kernelwright.agent.base import Task, Written
 from kernelwright.agent.model.anchors import BEGIN, END, AnchorError, Region, anchored, carried_out, cut_at_anchors
 from kernelwright.agent.model.drafting import body_of, drafted
 from kernelwright.agent.model.hostile import check_header, check_source
-from kernelwright.agent.model.replies import Malformed, claims_of, code_of, given_up, header_of, plan_of
+from kernelwright.agent.model.replies import Malformed, PlanReply, claims_of, code_of, given_up, header_of, plan_of
 from kernelwright.agent.written import written_template
 from kernelwright.evaluate.builds.render import render
 from kernelwright.llm.base import Reply
@@ -490,10 +490,7 @@ PLANS = {
     "gain-huge": {"predicted_gain": 1e300},
     "gain-text": {"predicted_gain": "verified by the judge"},
     "title-empty": {"title": ""},
-    "title-long": {"title": "x" * 5000},
     "instruction-object": {"instruction": {"__proto__": {"admin": True}}},
-    "instruction-huge": {"instruction": "x" * 50_000},
-    "parameters-many": {"parameters": [{"name": f"P{n}", "values": "1", "why": ""} for n in range(50)]},
     "parameters-name": {"parameters": [{"name": "A -I/etc", "values": "1", "why": ""}]},
 }
 PLAN = {
@@ -506,6 +503,22 @@ PLAN = {
 def test_no_plan_is_more_than_a_plan(name: str) -> None:
     with pytest.raises(Malformed):
         plan_of(Reply(json.dumps({**PLAN, **PLANS[name]}), "m"), 9)
+
+
+LONG_PLANS = {
+    "title": "x" * 5000,
+    "instruction": "x" * 50_000,
+    "parameters": [{"name": f"P{n}", "values": "1", "why": ""} for n in range(50)],
+}
+
+
+@pytest.mark.parametrize("name", LONG_PLANS)
+def test_no_plan_is_longer_than_a_plan(name: str) -> None:
+    """What is too long is cut where the reader's limit is: nothing behind that gets further."""
+    plan = plan_of(Reply(json.dumps({**PLAN, name: LONG_PLANS[name]}), "m"), 9)
+    assert isinstance(plan, PlanReply)
+    most = {"title": 80, "instruction": 4000, "parameters": 12}[name]
+    assert len(getattr(plan, name)) == most
 
 
 def test_fields_that_nobody_asked_for_go_nowhere() -> None:

@@ -18,6 +18,10 @@ Limiter = Literal[
 
 BUSY = 0.7
 """Above this share of a measured rate, that resource limits."""
+BEYOND_MEMORY = 1.8
+"""So many times a large copy's rate is no memory's: what is read comes from a cache. A guess; what is written may stay
+in the cache, which explains less.
+"""
 LOW_OCCUPANCY = 0.3
 SHORT_MS = 0.005
 """Below it a launch's latency counts as much as its work, where an empty one was not timed."""
@@ -88,7 +92,7 @@ def diagnose(facts: Facts) -> tuple[Diagnosis, ...]:
 def _bound(facts: Facts) -> Iterator[Diagnosis]:
     """Resources that are busy, by rate or by counter."""
     rates = achieved(facts)
-    peak = facts.cache_bytes_per_s if facts.is_cached else facts.copy_bytes_per_s
+    peak = _peak(facts)
     moved = rates.get("bytes_per_s", 0.0)
     if peak and moved >= BUSY * peak:
         where: Limiter = "cache" if facts.is_cached else "memory"
@@ -205,6 +209,14 @@ def _idle(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("latency", f"nothing is near its peak ({reached}): it waits{short}", evidence)
 
 
+def _peak(facts: Facts) -> float | None:
+    """The rate that its traffic is set against; None: not known, also where it is far above a large copy's."""
+    if facts.is_cached or facts.copy_bytes_per_s is None:
+        return facts.cache_bytes_per_s if facts.is_cached else None
+    moved = achieved(facts).get("bytes_per_s", 0.0)
+    return facts.copy_bytes_per_s if moved <= BEYOND_MEMORY * facts.copy_bytes_per_s else None
+
+
 def _short_ms(facts: Facts) -> float:
     """Below it a launch's own latency counts as much as its work."""
     return SHORT_MS if facts.launch_ms is None else 2 * facts.launch_ms
@@ -214,8 +226,12 @@ def _unknown_memory(facts: Facts, evidence: Mapping[str, float]) -> Iterator[str
     """Why it may be bound by memory all the same."""
     if "memory_percent" in evidence or "dram_busy" in facts.counters:
         return
-    has_peak = facts.cache_bytes_per_s if facts.is_cached else facts.copy_bytes_per_s
-    yield "how much it must move is not known" if has_peak else "the peak of memory was not measured"
+    if _peak(facts):
+        yield "how much it must move is not known"
+    elif facts.copy_bytes_per_s and not facts.is_cached:
+        yield "the peak of the cache that it reads from was not measured"
+    else:
+        yield "the peak of memory was not measured"
 
 
 def _unknown_arithmetic(facts: Facts, evidence: Mapping[str, float]) -> Iterator[str]:
@@ -227,7 +243,7 @@ def _unknown_arithmetic(facts: Facts, evidence: Mapping[str, float]) -> Iterator
 
 def _shares(facts: Facts, rates: Mapping[str, float]) -> dict[str, float]:
     shares = {}
-    peak = facts.cache_bytes_per_s if facts.is_cached else facts.copy_bytes_per_s
+    peak = _peak(facts)
     if peak and "bytes_per_s" in rates:
         shares["memory"] = rates["bytes_per_s"] / peak
     if facts.operations_per_s and "operations_per_s" in rates:

@@ -238,7 +238,8 @@ class _Bench:
 
     def launches(self) -> dict[str, float]:
         """The rate of empty launches, a block on each multiprocessor: no kernel on all of them is over sooner."""
-        return {"launches_per_s": 1e3 / self._time_ms("empty", self._multiprocessors, 32, 0, has_input=False)}
+        time_ms = self._time_ms("empty", self._multiprocessors, 32, 0, has_input=False)
+        return {"launches_per_s": 1e3 / time_ms} if time_ms > 0 else {}
 
     def _time_ms(self, entry: str, blocks: int, threads: int, *numbers: int, has_input: bool = True) -> float:
         names = ("x", "y") if has_input else ("y",)
