@@ -175,6 +175,23 @@ def bench_operators(
     raise typer.Exit(run_operators(words))
 
 
+@bench_app.command("module", short_help="Time a PyTorch module's answer beside PyTorch.")
+def bench_module(
+    run: Annotated[Path, typer.Argument(help="A run of a module's program.", show_default=False)],
+    rounds: Annotated[int, typer.Option(help="Of timing everything in turns.", min=6)] = 30,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Time a run's ModelNew and PyTorch in turns: eager, compiled, max-autotune; the first call apart.
+
+    Each figure is of whole calls, with all that Python does around the kernels.
+    """
+    from kernelwright_bench.modules.command import run_module
+
+    run_module(run, rounds=rounds, is_json=json)
+
+
 @bench_app.command("attacks", short_help="Attack the evaluator on the device at hand.")
 def bench_attacks(
     device: Annotated[str | None, typer.Option(help="A device id or a part of its name.")] = None,

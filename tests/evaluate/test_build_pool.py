@@ -50,10 +50,10 @@ def pool(tmp_path, cache):
     pool.close()
 
 
-def make_pool(tmp_path, cache, *, process_count=1, timeout_s=20.0, specialise_timeout_s=5.0):
+def make_pool(tmp_path, cache, *, device=FAULT_DEVICE, process_count=1, timeout_s=20.0, specialise_timeout_s=5.0):
     return BuildPool(
         FAULT_BACKEND,
-        FAULT_DEVICE,
+        device,
         process_count=process_count,
         cache=cache,
         scratch=tmp_path / "scratch",
@@ -125,7 +125,7 @@ def test_failed_specialisation_is_no_verdict_and_not_repeated(tmp_path, cache, f
 def test_a_kernel_that_is_launched_to_be_specialised_writes_into_no_artifact(tmp_path, cache):
     """Else a candidate could make the baseline slow, in this run and in all that find it in the cache."""
     device = replace(FAULT_DEVICE, kind="cpu")
-    pool = BuildPool(FAULT_BACKEND, device, process_count=1, cache=cache, scratch=tmp_path / "scratch")
+    pool = make_pool(tmp_path, cache, device=device, specialise_timeout_s=60.0)
     try:
         baseline = pool.submit(*task("ok baseline")).result(timeout=60)
         target = baseline.built.folder / "program.bin"
@@ -141,7 +141,7 @@ def test_a_kernel_that_is_launched_to_be_specialised_writes_into_no_artifact(tmp
 
 
 def test_what_kernels_left_beside_builds_is_gone_before_a_claim_is_confirmed(tmp_path, cache):
-    pool = make_pool(tmp_path, cache)
+    pool = make_pool(tmp_path, cache, specialise_timeout_s=60.0)
     table = tmp_path / "scratch" / "build-0" / "table"
     try:
         build(pool, "ok one", SPECIALISE="write", TARGET=str(table))

@@ -24,7 +24,9 @@ from tiers import examples
 
 FLOATS = tuple(name for name, dtype in DTYPES.items() if dtype.kind == "float")
 INTEGERS = tuple(name for name, dtype in DTYPES.items() if dtype.kind != "float")
-VARIANTS: tuple[Variant, ...] = tuple(each for each in get_args(Variant) if each not in (*SPECIAL_VARIANTS, "numbers"))
+VARIANTS: tuple[Variant, ...] = tuple(
+    each for each in get_args(Variant) if each not in (*SPECIAL_VARIANTS, "numbers", "scales")
+)
 """Without those that an argument or the original's text has to ask for."""
 """Those that every argument gets, whether it asks or not."""
 
@@ -404,6 +406,48 @@ def test_numbers_keep_to_what_an_argument_may_hold() -> None:
 def test_numbers_that_an_argument_holds_anyway_or_never_ask_for_no_dataset(argument: Argument) -> None:
     problem = replace(problem_of(argument), numbers=(3.0, 50.0, 1e30))
     assert "numbers" not in {each.variant for each in datasets_for(problem, seed=1, is_thorough=True)}
+
+
+def of_all_scales(argument: Argument) -> np.ndarray:
+    problem = replace(problem_of(argument), numbers=(5.0,))
+    return make_inputs(problem, problem.workloads[0], Dataset("scales", 1, "scales"))["x"].astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("argument", "low", "high"),
+    [
+        (make("float32"), -(2.0**20), 2.0**20),
+        (make("float16"), -1023.5, 1023.5),
+        (make("float32", Distribution("uniform", 0, 1e5)), 0.0, 1e5),
+        (make("float32", Distribution("uniform", -2, 100)), -2.0, 100.0),
+        (make("int32", Distribution("integers", -5, 30_000)), -5.0, 30_000.0),
+        (make("uint16", Distribution("integers", 1, 25_000)), 1.0, 25_000.0),
+    ],
+)
+def test_scales_are_of_every_magnitude_within_what_is_declared(argument: Argument, low: float, high: float) -> None:
+    values = of_all_scales(argument)
+    assert low <= values.min() <= values.max() <= high
+    magnitudes = np.abs(values[values != 0])
+    reached = {int(each) for each in np.floor(np.log10(magnitudes))}
+    least = 0 if argument.dtype in INTEGERS else -5
+    assert set(range(least, int(np.log10(max(-low, high))))) <= reached
+
+
+@pytest.mark.parametrize("numbers", [(), (0.0, 1.0, 2.0)])
+def test_a_text_without_unusual_numbers_asks_for_no_scales(numbers: tuple[float, ...]) -> None:
+    problem = replace(problem_of(make()), numbers=numbers)
+    assert "scales" not in {each.variant for each in datasets_for(problem, seed=1, is_thorough=True)}
+
+
+@pytest.mark.parametrize(
+    "argument", [make("int32"), make("bool"), make("float32", Distribution("uniform", 20, 20)), make("uint8")]
+)
+def test_scales_are_for_what_is_known_to_have_some(argument: Argument) -> None:
+    """Integers without a declared range may be indices."""
+    problem = replace(problem_of(argument), numbers=(5.0,))
+    affected = "scales" in {each.variant for each in datasets_for(problem, seed=1, is_thorough=True)}
+    assert not affected
+    assert np.abs(of_all_scales(argument)).max() <= 100
 
 
 def test_what_a_by_value_argument_is_counts_as_a_number() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from short_command import COMMAND
 
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 """For a loaded machine; nothing here waits that long when all is well."""
 
 

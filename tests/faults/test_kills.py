@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cli_runs import CliRun, children_of, evaluations, events, is_running, start, wait_until
+from cli_runs import PATIENCE_S, CliRun, children_of, evaluations, events, is_running, start, wait_until
 
 from kernelwright.cli.main import main
 from kernelwright.evaluate.device.lock import DeviceLock
@@ -68,7 +68,7 @@ def assert_complete(folder: Path, *, budget: int = BUDGET) -> None:
 
 def assert_clean(run: CliRun, workers: set[int]) -> None:
     """No worker lives on, and nothing is left in memory."""
-    wait_until(lambda: not any(is_running(pid) for pid in workers), patience_s=10)
+    wait_until(lambda: not any(is_running(pid) for pid in workers), patience_s=PATIENCE_S)
     assert list(run.scratch.iterdir()) == []
 
 
@@ -97,7 +97,7 @@ def test_a_killed_run_is_resumed_to_the_same_budget(
     assert workers
     run.process.kill()
     run.process.wait()
-    wait_until(lambda: not any(is_running(pid) for pid in workers), patience_s=10)
+    wait_until(lambda: not any(is_running(pid) for pid in workers), patience_s=PATIENCE_S)
     before = evaluations(folder)
     with (folder / "events.jsonl").open("ab") as log:  # what a power cut leaves of the record in flight
         log.write(b'{"crc": "00000000", "i": 99, "kind": "evalua')

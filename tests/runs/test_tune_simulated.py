@@ -182,6 +182,7 @@ def test_a_kernel_without_parameters_says_what_to_do(saxpy: Path, tmp_path: Path
     with pytest.raises(SpecError, match="nothing to tune") as caught:
         tune(saxpy, run=tmp_path / "run", machine=machine())
     assert "init" in (caught.value.hint or "")
+    assert "kernelwright optimize" in (caught.value.hint or "")
     assert not (tmp_path / "run").exists()
 
 

@@ -119,7 +119,7 @@ class Tools:
 
         Args:
             job: its name; empty: the last one.
-            formats: source, header, torch, json, t4, t1, choice; empty: all that fit.
+            formats: source, header, torch, module, json, t4, t1, choice; empty: all that fit.
         """
         return self._answered(lambda: self._exported(self._run_of(job), formats or []))
 

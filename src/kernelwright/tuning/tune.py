@@ -172,7 +172,7 @@ def tune(
     if not subject.template.parameters:
         raise SpecError(
             f"{subject.template.file.name} declares no parameters, so there is nothing to tune",
-            hint="`kernelwright optimize` finds parameters by itself; or add a template header with [parameters]",
+            hint="`kernelwright optimize` finds parameters itself; or add a header with [parameters], as `init` writes",
         )
     language = subject.template.language
     with contextlib.ExitStack() as ending:

@@ -16,11 +16,13 @@ from kernelwright.analysis.analysis import Analysis, analyse_function, choose_ke
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.patterns.pattern import Pattern, recognise
 from kernelwright.analysis.polynomial import Polynomial, named
+from kernelwright.cli.output.triton_words import NOT_YET, triton_lines
 from kernelwright.errors import Location, SpecError
-from kernelwright.problem.toml.file import read_text
+from kernelwright.problem.toml.file import did_you_mean, read_text
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.source.span import Span
 from kernelwright.source.syntax import parse
+from kernelwright.source.triton.reading import read_triton
 
 _LANGUAGES: Mapping[Language, str] = {"opencl": "OpenCL C", "cuda": "CUDA", "hip": "HIP"}
 
@@ -32,9 +34,12 @@ def run_analyse(file: Path, *, entry: str | None, is_json: bool) -> None:
         SpecError: the file cannot be read, is in no language that is analysed, or has no such kernel.
     """
     language = LANGUAGE_OF_SUFFIX.get(file.suffix)
+    if language == "triton":
+        _print_triton(file, entry, is_json=is_json)
+        return
     if language is None or language not in _LANGUAGES:
         raise SpecError(
-            f"cannot analyse {file.name}", hint="give an OpenCL, CUDA or HIP source: .cl, .cu or .hip",
+            f"cannot analyse {file.name}", hint="give an OpenCL, CUDA, HIP or Triton source: .cl, .cu, .hip or .py",
             location=Location(file),
         )  # fmt: skip
     tree = parse(read_text(file, what="the kernel source"), language)
@@ -46,6 +51,23 @@ def run_analyse(file: Path, *, entry: str | None, is_json: bool) -> None:
         return
     for index, each in enumerate(found):
         typer.echo("\n" * bool(index) + "\n".join(_text(each, recognise(each), file, language)))
+
+
+def _print_triton(file: Path, entry: str | None, *, is_json: bool) -> None:
+    kernels = read_triton(read_text(file, what="the kernel source"), file)
+    chosen = [each for each in kernels if entry in (None, each.name)]
+    if not chosen:
+        names = list(dict.fromkeys(each.name for each in kernels))
+        raise SpecError(
+            f"no kernel {entry!r} is defined; there is {', '.join(names)}", hint=did_you_mean(entry or "", names),
+            location=Location(file),
+        )  # fmt: skip
+    if is_json:
+        typer.echo(json.dumps([dataclasses.asdict(each) for each in chosen], indent=2))
+        return
+    for each in chosen:
+        typer.echo("\n".join(triton_lines(each, file)) + "\n")
+    typer.echo(NOT_YET)
 
 
 class _Lines:

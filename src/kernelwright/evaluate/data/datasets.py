@@ -25,11 +25,23 @@ from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range, largest_fi
 from kernelwright.problem.model import Argument, Distribution, Problem, Workload
 
 Variant = Literal[
-    "declared", "small", "large", "negative", "constant", "sparse", "mixed", "ramp", "numbers", "special", "extreme"
+    "declared",
+    "small",
+    "large",
+    "negative",
+    "constant",
+    "sparse",
+    "mixed",
+    "ramp",
+    "numbers",
+    "scales",
+    "special",
+    "extreme",
 ]
 
 HOSTILE_VARIANTS: tuple[Variant, ...] = (
-    "mixed", "large", "sparse", "negative", "constant", "small", "ramp", "numbers", "special", "extreme",
+    "mixed", "large", "sparse", "negative", "constant", "small", "ramp", "numbers", "scales", "special",
+    "extreme",
 )  # fmt: skip
 """Best first: what the quick selection takes when it may take only one.
 
@@ -39,7 +51,8 @@ terms show); `negative`, `constant` rows (variance by cancellation) and `small` 
 shows) each catch a known shortcut. `ramp` is for ranges, in which all values may be nearly alike: there a part of the
 terms of a sum stands for all of them, unless any regular part has a mean of its own. `numbers` has those that the
 original's text and by-value arguments name, and their neighbours, where drawing would miss them: both sides of
-branches occur. `special` and `extreme` are for
+branches occur. `scales` has values of all magnitudes, where the original names numbers that drawing misses: its
+branches may lie elsewhere, by arithmetic (`x * x > 1e9`). `special` and `extreme` are for
 arguments that ask for them.
 """
 
@@ -55,6 +68,10 @@ DECLARED_SEEDS_THOROUGH = 3
 
 LARGEST_NUMBER = 2.0**20
 """Larger ones of a text start a minimum or generate numbers; sums of them would overflow. A guess."""
+LEAST_SCALE = 1e-6
+"""The smallest magnitude of `scales`. A guess."""
+SCALES = 256
+"""Values of random magnitude in a dataset."""
 USUAL_NUMBERS = (1e-3, 3.0)
 """Magnitudes on both sides of which a normal distribution draws anyway."""
 NEIGHBOUR = 2.0**-6
@@ -134,6 +151,12 @@ def is_affected(problem: Problem, argument: Argument, variant: Variant) -> bool:
     """Whether `variant` fills `argument` otherwise than declared."""
     if variant == "numbers":
         return _is_random(argument) and bool(_neighbours(problem, argument).size)
+    if variant == "scales":
+        if not _is_random(argument) or DTYPES[argument.dtype].kind == "bool":
+            return False
+        low, high = _magnitudes(argument)
+        least = low if DTYPES[argument.dtype].kind == "float" else WIDEST_FULL_RANGE
+        return least < high and any(not _is_usual(each) for each in problem.numbers if each)
     if variant in SPECIAL_VARIANTS:
         return argument.special and (variant == "extreme" or DTYPES[argument.dtype].kind == "float")
     if variant == "declared" or DTYPES[argument.dtype].kind != "float":
@@ -172,6 +195,8 @@ def _make_input(problem: Problem, argument: Argument, workload: Workload, datase
     if is_affected(problem, argument, "numbers") and dataset.variant == "numbers":
         drawn = _drawn(rng, argument.distribution, dtype, shape, crew)
         return _sprinkle(rng, drawn, _neighbours(problem, argument))
+    if dataset.variant == "scales" and is_affected(problem, argument, "scales"):
+        return _sprinkle(rng, _drawn(rng, argument.distribution, dtype, shape, crew), _of_all_scales(rng, argument))
     if dtype.kind != "float":
         drawn = _draw_integers(rng, argument.distribution, dtype, shape)
         return _sprinkle(rng, drawn, _integer_extremes(argument.distribution, dtype)) if is_special else drawn
@@ -208,7 +233,7 @@ def _neighbours(problem: Problem, argument: Argument) -> Array:
         bounds = float_bounds(distribution)
         low, high = bounds or (-math.inf, math.inf)
         most = min(LARGEST_NUMBER, largest_finite(dtype) / 64)
-        unreached = {each for each in values if each and not USUAL_NUMBERS[0] < abs(each) < USUAL_NUMBERS[1]}
+        unreached = {each for each in values if each and not _is_usual(each)}
         beside = {each * factor for each in unreached for factor in (1 - NEIGHBOUR, 1.0, 1 + NEIGHBOUR)}
         kept = np.array(sorted(each for each in beside if low <= each <= high and abs(each) <= most), np.float64)
         return _store(kept, dtype, bounds)
@@ -224,6 +249,34 @@ def _neighbours(problem: Problem, argument: Argument) -> Array:
         low, high = max(low, least), min(high, greatest)
     kept = np.array(sorted(each for each in beside if low <= each <= high and abs(each) <= most), np.float64)
     return kept.astype(dtype.numpy_dtype)
+
+
+def _is_usual(number: float) -> bool:
+    return USUAL_NUMBERS[0] < abs(number) < USUAL_NUMBERS[1]
+
+
+def _magnitudes(argument: Argument) -> tuple[float, float]:
+    """The least and the greatest magnitude that the argument may hold, far from overflow; none where least is greatest.
+
+    Of integers without a declared range nothing is known beyond those that are drawn: they may be indices.
+    """
+    dtype = DTYPES[argument.dtype]
+    is_whole = dtype.kind != "float" or argument.distribution.kind == "integers"
+    low, high = float_bounds(argument.distribution) or (_DEFAULT_INTEGERS if is_whole else (-math.inf, math.inf))
+    most = largest_finite(dtype) / 64 if dtype.kind == "float" else float(integer_range(dtype)[1])
+    return max(1.0 if is_whole else LEAST_SCALE, low, -high), min(LARGEST_NUMBER, most, max(-low, high))
+
+
+def _of_all_scales(rng: np.random.Generator, argument: Argument) -> Array:
+    """Values of random magnitude, in the dtype, of either sign where the argument may have it."""
+    dtype, distribution = DTYPES[argument.dtype], argument.distribution
+    low, high = _magnitudes(argument)
+    values = np.exp(rng.uniform(math.log(low), math.log(high), SCALES)) * rng.choice((-1.0, 1.0), SCALES)
+    bounds = float_bounds(distribution)
+    if dtype.kind == "float":
+        return _store(np.round(values) if distribution.kind == "integers" else values, dtype, bounds)
+    whole: Array = np.clip(np.round(values), *integer_bounds(distribution, dtype)).astype(dtype.numpy_dtype)
+    return whole
 
 
 def _by_value(problem: Problem, *, is_whole: bool) -> Iterator[float]:
@@ -441,7 +494,7 @@ _HOSTILE = MappingProxyType(
         "ramp": _ramp,
     }
 )
-assert {*_HOSTILE, *SPECIAL_VARIANTS, "declared", "numbers"} == set(get_args(Variant))
+assert {*_HOSTILE, *SPECIAL_VARIANTS, "declared", "numbers", "scales"} == set(get_args(Variant))
 
 
 # Storage ------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Triton files, read as Python syntax: nothing of them is imported or run."""
