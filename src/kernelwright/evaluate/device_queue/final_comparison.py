@@ -296,9 +296,10 @@ def _in_places(done: CompareDone, standing: Sequence[int], count: int) -> Compar
 
 
 def _with_hidden(done: CompareDone) -> CompareDone:
-    """The same with what is hidden from the timer in each candidate's times; the baseline is first."""
+    """The same with what is hidden from the timer in the times, beside the baseline, which is first.
+
+    The baseline's own times are treated as the candidates' are: what disturbs launches favours neither.
+    """
     baseline = done.samples_ms[0], done.wall_ms[0]
-    rows = [
-        with_hidden_work(row, wall, *baseline) for row, wall in zip(done.samples_ms[1:], done.wall_ms[1:], strict=True)
-    ]
-    return replace(done, samples_ms=(done.samples_ms[0], *rows))
+    rows = (with_hidden_work(*clocks, *baseline) for clocks in zip(done.samples_ms, done.wall_ms, strict=True))
+    return replace(done, samples_ms=tuple(rows))
