@@ -20,7 +20,7 @@ from kernelwright.modules.problem_files import MODULE
 from kernelwright_bench.modules.worker import FACTORY
 
 TIMEOUT_S = 1800.0
-"""Of all compilers and rounds together."""
+"""All compilers and rounds together."""
 
 
 def run_module(run: Path, *, rounds: int, is_json: bool) -> None:

@@ -15,7 +15,7 @@ from kernelwright.problem.user_code import blamed_on_user
 
 FACTORY = f"{__name__}:make_timer"
 SEED = 42
-"""Of weights and inputs, as KernelBench has it."""
+"""Seed of weights and inputs, as KernelBench has it."""
 TOLERANCE = 1e-4
 """Relative and absolute, of the official evaluator in float32."""
 SAMPLE_S = 0.002

@@ -16,7 +16,7 @@ from kernelwright.errors import Location, SpecError
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _CONFIG_ARGUMENTS = ("kwargs", *_OPTIONS[:3])
-"""Of `triton.Config`, by position."""
+"""Arguments of `triton.Config`, by position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class TritonKernel:
     line: int
     parameters: tuple[TritonParameter, ...]
     configs: tuple[Mapping[str, str], ...]
-    """Of `@triton.autotune`: each parameter, `num_warps` and the like to its value."""
+    """What `@triton.autotune` lists: each parameter, `num_warps` and the like to its value."""
     configs_code: str | None
     """Configurations that code makes, as that code; None where all are written out or there is no autotuner."""
     key: tuple[str, ...]
