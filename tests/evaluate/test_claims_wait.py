@@ -154,7 +154,7 @@ def test_what_is_built_ahead_is_built_once(saxpy, runner_of, monkeypatch):
     runner, subject = runner_of(saxpy)
     asked = []
     plain = runner._pool.submit
-    monkeypatch.setattr(runner._pool, "submit", lambda build: asked.append(build.unit.id) or plain(build))
+    monkeypatch.setattr(runner._pool, "submit", lambda unit, plans: asked.append(unit.id) or plain(unit, plans))
     wanted = request(subject, 16)
     runner.build_ahead([subject.baseline, wanted.candidate])
     count = len(asked)

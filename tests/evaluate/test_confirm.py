@@ -32,7 +32,7 @@ def process(baseline_ms: float, first_ms: float, *, wall_ms: float | None = None
     timer = FreshTimes(slower * baseline_ms, slower * baseline_ms, slower * first_ms)
     walls = (baseline_ms + LOADING_MS, baseline_ms, true_ms + LOADING_MS)
     outside = FreshTimes(*(slower * (each + ASKING_MS) for each in walls))
-    return FreshProcess(timer, outside, slower * (true_ms + ASKING_MS))
+    return FreshProcess(timer, outside)
 
 
 @given(
@@ -99,6 +99,12 @@ def test_a_slow_cold_start_does_not_cover_for_a_changed_record() -> None:
     once = FreshProcess(timer, outside)
     assert not_confirmed([once, FreshProcess(timer, outside, 2.3)], 2.0) is None
     assert "hidden from the timer" in str(not_confirmed([once, FreshProcess(timer, outside, 4.4)], 2.0))
+
+
+def test_a_first_launch_that_nobody_judged_tells_nothing() -> None:
+    honest = process(8.0, 8.0)
+    skipped = FreshProcess(FreshTimes(8.0, 8.0, 0.1), FreshTimes(8.9, 8.3, 0.4), 0.4)  # the launch after it was right
+    assert "use what earlier ones left" in str(not_confirmed([skipped, honest] * 3, 20.0))
 
 
 @pytest.mark.parametrize("first_ms", [0.0, -0.1])

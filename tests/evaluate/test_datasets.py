@@ -450,6 +450,13 @@ def test_scales_are_for_what_is_known_to_have_some(argument: Argument) -> None:
     assert np.abs(of_all_scales(argument)).max() <= 100
 
 
+@pytest.mark.parametrize("bounds", [(2_000_000, 5_000_000), (-5_000_000, -2_000_000)])
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_what_is_declared_to_be_large_has_no_scales(dtype: str, bounds: tuple[int, int]) -> None:
+    problem = replace(problem_of(make(dtype, Distribution("integers", *bounds))), numbers=(5.0,))
+    assert "scales" not in {each.variant for each in datasets_for(problem, seed=1, is_thorough=True)}
+
+
 def test_what_a_by_value_argument_is_counts_as_a_number() -> None:
     limit = Argument("limit", "scalar", "float32", value=Expression.parse("rows * 0.5"))
     problem = problem_of(make(), limit)

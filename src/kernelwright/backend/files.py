@@ -19,11 +19,13 @@ def add_tree(source: Path, target: Path) -> None:
         for name in names:
             file = Path(root) / name
             if not (here / name).exists() and file.is_file() and not file.is_symlink():
-                _copy_whole(file, here / name)
+                copy_whole(file, here / name)
 
 
-def _copy_whole(source: Path, target: Path) -> None:
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a file to where it is there completely or not at all."""
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".new-")
     os.close(descriptor)
     shutil.copyfile(source, temporary)
+    Path(temporary).chmod(0o644)  # others may read a cache that they share
     Path(temporary).rename(target)

@@ -71,7 +71,7 @@ def used_words(source: str, language: Language) -> frozenset[str]:
 def _python_words(source: str) -> frozenset[str]:
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return frozenset(words_of(source))
     words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return frozenset(words | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)})
@@ -273,7 +273,7 @@ def _triton_kernels(source: str) -> Iterator[KernelSignature]:
     """Functions that are decorated with something called `jit`; their types are not known."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last ones: nested too deeply
         return
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(each) for each in node.decorator_list):

@@ -34,6 +34,7 @@ from kernelwright.backend.opencl.build import (
     read_resources,
     save_binary,
     save_pocl,
+    save_pocl_variants,
     specialisation,
 )
 from kernelwright.backend.opencl.cpu.pocl_objects import CAN_RESTORE
@@ -113,7 +114,7 @@ class OpenclBackend(Backend):
             _launch_once(target, built, step, specialisation(step.grid, step.block)[1])
         for program in pocl_programs(pocl_cache()):
             if program_folder is None or program == program_folder:
-                save_pocl(program, pocl_cache(), folder)
+                save_pocl_variants(program, pocl_cache(), folder, missing)
 
     def private_folders(self, device: DeviceInfo) -> Sequence[Path]:
         """PoCL's cache, which is not in the scratch folder where that allows no code to be loaded."""

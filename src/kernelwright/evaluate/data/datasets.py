@@ -155,7 +155,7 @@ def is_affected(problem: Problem, argument: Argument, variant: Variant) -> bool:
         if not _is_random(argument) or DTYPES[argument.dtype].kind == "bool":
             return False
         low, high = _magnitudes(argument)
-        least = low if DTYPES[argument.dtype].kind == "float" else WIDEST_FULL_RANGE
+        least = low if DTYPES[argument.dtype].kind == "float" else max(low, WIDEST_FULL_RANGE)
         return least < high and any(not _is_usual(each) for each in problem.numbers if each)
     if variant in SPECIAL_VARIANTS:
         return argument.special and (variant == "extreme" or DTYPES[argument.dtype].kind == "float")

@@ -45,6 +45,9 @@ SLOWEST_COPY_BYTES_PER_S = 0.5e9
 BASELINE_LAUNCHES = 2
 """In a fresh process before the candidate's first: a cold one, and one as they all are then."""
 
+MOST_AGAIN_MS = 2000.0
+"""Of a candidate's launches in one fresh process, beyond which there is no later one."""
+
 LOAD_TIMEOUT_S = 60.0
 """For a comparison to load modules and fill memory before its first launch."""
 
@@ -149,16 +152,20 @@ def _times_of_fresh(
         is_later = len(clocks) > BASELINE_LAUNCHES + 1
         if speedup and is_later and keeps(min(each for _, each in clocks[:BASELINE_LAUNCHES]), wall_ms, speedup):
             break  # other work makes launches longer, so one tells
+        if sum(each for _, each in clocks[BASELINE_LAUNCHES:]) > MOST_AGAIN_MS:
+            break
     process.worker.kill()  # before anything looks at the results: from here on nobody can mend them
-    for spec in jobs[1].buffers:
-        os.truncate(process.out_folder / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
+    try:
+        for spec in jobs[1].buffers:
+            os.truncate(process.out_folder / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
+    except OSError as error:
+        return Failed("launch", "crash", f"it took its memory's files away: {error}", workload=workload)
     failure = process.failure_of(workload, process.out_folder, Picked(secret))
     if failure is not None:
         ordinal = "a later" if speedup else "its first"
         return replace(failure, message=f"wrong at {ordinal} launch in a fresh process: {failure.message}")
     timer, outside = (FreshTimes(*each) for each in zip(*clocks[: BASELINE_LAUNCHES + 1], strict=True))
-    later_ms = [wall_ms for _, wall_ms in clocks[BASELINE_LAUNCHES + 1 :]]
-    return FreshProcess(timer, outside, min(later_ms, default=None))
+    return FreshProcess(timer, outside, clocks[-1][1] if speedup else None)
 
 
 def _judge_compared(
