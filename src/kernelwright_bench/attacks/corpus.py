@@ -136,7 +136,11 @@ def run_corpus(
             continue
         with Trial(base, dialect, device, scratch / base.name) as trial:
             for family, sample in chosen:
-                judged.append(Judged(sample, family.kind, trial.judge(sample)))
+                verdict = trial.judge(sample)
+                if family.kind == "honest" and verdict.reason == "crash":  # it may have died of something else
+                    tell(f"a second look at {sample.family} ({sample.base}): {verdict.message}")
+                    verdict = trial.judge(sample)
+                judged.append(Judged(sample, family.kind, verdict))
                 tell(f"[{len(judged)}/{len(drawn)}] {one_line(judged[-1])}")
     return CorpusResult(seed, dialect, device, tuple(judged))
 

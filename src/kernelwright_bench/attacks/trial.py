@@ -47,6 +47,8 @@ LAUNCH_TIMEOUT_S = 5.0
 BUILD_TIMEOUT_S = 20.0
 SECONDS_PER_MEASUREMENT = 0.25
 ANSWER_TIMEOUT_S = 300.0
+LAST_WORDS = 600
+"""Characters of a dead process's log that are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ class Trial:
         for candidate in candidates:
             outcome = self._evaluated(runner, EvaluationRequest(candidate, incumbent=self._incumbent)).outcome
             if isinstance(outcome, Failed):
-                failed.append((outcome.stage, outcome.reason, outcome.message))
+                last_words = f" {outcome.log[-LAST_WORDS:]}" if outcome.reason == "crash" else ""
+                failed.append((outcome.stage, outcome.reason, outcome.message + last_words))
             else:
                 passed.append(candidate)
         return passed, failed
