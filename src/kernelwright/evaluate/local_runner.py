@@ -318,8 +318,6 @@ class LocalRunner:
         allowed = replace(kept[0], allows_assembly=self._problem.allows_assembly)
         keeping = {place: each.failure(allowed) for place, each in enumerate(kept)}
         known = {place: failure.message for place, failure in keeping.items() if failure is not None}
-        if self._device.shares_host_cores:
-            self._pool.forget()  # kernels ran there, and first launches must find nothing of theirs
         with self._stations[0].held() as lane:
             done, wrong = compare(lane.process, built, rounds=rounds, wrong=known)
         right = [place for place in range(len(candidates)) if place not in wrong]
