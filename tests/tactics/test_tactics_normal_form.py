@@ -327,7 +327,8 @@ ONE_OF_TWO = {
 def test_a_pointer_to_one_of_two_arrays_is_followed_in_both(name: str) -> None:
     source = (
         "__global__ void f(float* q, float* k, int t, int a, int b, int h) { "
-        "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= t * (a + b) * h) return; int d = i % h, n = i / h % (a + b), m = i / (h * (a + b)); "
+        "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= t * (a + b) * h) return; "
+        "int d = i % h, n = i / h % (a + b), m = i / (h * (a + b)); "
         f"{ONE_OF_TWO[name]} float u = p[d], v = p[d + h]; p[d] = u - v; p[d + h] = v + 2.0f * u; }}"
     )
     sizes = [{"t": 3, "a": 4, "b": 2, "h": 8}]
