@@ -46,6 +46,8 @@ def file_with(tmp_path: Path, host: str) -> Path:
         (HOST, "scale<double, 2>", "float64"),
         ("", "scale<__half, WIDTH>", "float16"),
         (HOST.replace("<float, 4>", "<float, WIDTH, true>"), None, "float32"),
+        (HOST.replace("<float, 4>", "<__nv_bfloat16, 8>"), None, "bfloat16"),
+        ("typedef __nv_bfloat16 bf16;\n", "scale<bf16, 4>", "bfloat16"),
         ("void go() { hipLaunchKernelGGL((scale<double, 4>), 4, BLOCK, 0, 0, p, q, a, n); }", None, "float64"),
     ],
 )

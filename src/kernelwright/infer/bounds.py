@@ -138,7 +138,7 @@ class Bounds:
                 found.append((size, bound))
         if not found:
             raise failed or Unbounded(name)
-        return min(found, key=lambda each: (each[0], len(each[1].terms)))[1]
+        return min(found, key=lambda each: (each[0], _is_of_grid(each[1]), len(each[1].terms)))[1]
 
     def _next(self, moving: tuple[str, ...]) -> str:
         """Loops first, since their bounds may move; threads last, since guards on sums name them."""
@@ -266,3 +266,8 @@ class Bounds:
         """Whether a value is `size - 1`: what an index is kept below."""
         above = value + ONE
         return not self.symbols.moving(value) and len(above.terms) == 1 and bool(above.names)
+
+
+def _is_of_grid(value: Polynomial) -> bool:
+    """Whether a bound only says how many blocks there are; a guard's says what they are for."""
+    return any(name.startswith("grid_size.") for name in value.names)

@@ -17,17 +17,20 @@ from kernelwright.source.language import Language
 from kernelwright.source.lexer import definitions_of, masked, matching
 from kernelwright.source.normal.draft import renamed
 
-_NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|\d+)[uUlL]*|true|false")
+_NUMBER = re.compile(r"[-+]?\b(?:0[xX][0-9a-fA-F]+|\d+)[uUlL]*\b|\b(?:true|false)\b")
 _TYPE_WORDS = frozenset((
     "float", "double", "half", "__half", "half2", "__half2", "__nv_bfloat16", "__nv_bfloat162", "nv_bfloat16",
-    "hip_bfloat16", "__hip_bfloat16", "float2", "float4", "int2", "int4", "char", "short", "int", "long", "unsigned",
-    "signed", "bool",
+    "nv_bfloat162", "hip_bfloat16", "__hip_bfloat16", "__nv_fp8_e4m3", "__nv_fp8_e5m2",
+    "char", "short", "int", "long", "unsigned", "signed", "bool", "uint", "uchar", "ushort",
+    *(f"{kind}{count}" for count in (2, 3, 4)
+      for kind in ("float", "double", "int", "uint", "char", "uchar", "short", "ushort", "long", "longlong")),
     "size_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "const",
 ))  # fmt: skip
 _HEAD = r"[^;{}]{0,400}?\b__global__\b[^;{}=]{0,400}?\b"
 _NAMED_IN_FILE = (
     r"\b(?:constexpr|const)\b[\w\s]*?\b{name}\s*(?:=|\{{)|\b__device__\b[^;{{}}]*?\b{name}\s*\([^;{{}}]*\{{"
-    r"|\b(?:struct|using)\s+{name}\b"
+    r"|\b(?:struct|class|using|enum)\s+(?:class\s+)?(?:alignas\s*\([^()]*\)\s*)?{name}\b"
+    r"|\btypedef\b[^;{{}}]*\b{name}\s*;|\}}\s*{name}\s*;"
 )
 """Constants, functions of the device and types."""
 _PARAMETER = re.compile(

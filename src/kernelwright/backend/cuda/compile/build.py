@@ -138,6 +138,7 @@ def compile_with_nvcc(nvcc: Path, unit: BuildUnit, options: CompileOptions) -> _
         (folder / "unit.cu").write_text(_marked_source(unit), encoding="utf-8")
         command = [
             str(nvcc), "-cubin", f"-arch={options.arch}", "-Xptxas", "-v", "--diag-suppress", "177",
+            "--expt-relaxed-constexpr",
             *_macros(unit), *options.passed, *options.nvcc_only, *_includes(unit, with_toolkit=False),
             "--keep", "--keep-dir", str(folder), "-o", str(folder / "unit.cubin"), str(folder / "unit.cu"),
         ]  # fmt: skip
