@@ -41,7 +41,7 @@ def rendered(folder, **config):
         (HEADER, KERNEL.replace("x, y, n", "y, x, n"), "passes 4 arguments"),
         (HEADER, KERNEL.replace("@triton.jit\n", ""), "scale.py: .*no @triton.jit function"),
         (HEADER, KERNEL + "\ndef f(:\n", r"scale.py:\d+.*no Python"),
-        (HEADER.replace("# [parameters]", '# options = ["-O3"]\n# [parameters]'), KERNEL, "no compile options, .*'-O3'"),
+        (HEADER.replace("# [parameters]", '# options = ["-O3"]\n# [parameters]'), KERNEL, "no compile options.*'-O3'"),
         (HEADER.replace('"scale"', '"scal"'), KERNEL, "entry 'scal' is not defined"),
     ],
 )  # fmt: skip
