@@ -7,12 +7,14 @@ they are CUDA kernels, built by `load_inline`; on a CPU OpenCL kernels on PyTorc
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from kernelwright.backend.base import BufferArgument, DeviceInfo, LaunchPlan, LocalArgument, PlanStep, ScalarArgument
 from kernelwright.backend.cuda.compile.options import parse_options
+from kernelwright.backend.opencl.cpu import processor
 from kernelwright.errors import UserError
 from kernelwright.evaluate.builds.render import render_workload
 from kernelwright.evaluate.device.arena import Job
@@ -196,6 +198,8 @@ def _opencl(run: ExportedRun, rendered: Job) -> str:
 import numpy
 import pyopencl as cl
 
+{inspect.getsource(processor)}
+
 _DEVICE = {literal(run.device_name)}  # that was tuned on; else the first CPU
 _SOURCE = {_quoted(_source(rendered))}
 _OPTIONS = {list(rendered.unit.options)!r}
@@ -214,6 +218,7 @@ def _built():
     ]
     if not fitting:
         raise RuntimeError("no OpenCL device is a CPU: pip install pocl-binary-distribution")
+    name_processor(fitting[0].int_ptr)
     context = cl.Context(fitting[:1])
     program = cl.Program(context, _SOURCE).build(_OPTIONS)
     known = {{name: cl.Buffer(context, cl.mem_flags.READ_WRITE, max(1, count)) for name, count in _SCRATCH.items()}}
