@@ -25,6 +25,13 @@ from kernelwright.source.normal.draft import masked_comments
 from kernelwright.template.model import Candidate
 
 
+_HOST_HEADERS = ("cstdint", "stdexcept", "vector")
+_LAUNCH = "void launch(const std::vector<std::uintptr_t> &addresses, int device, std::uintptr_t stream_address)"
+_BINDING = "".join(f"#include <{name}>\n" for name in ("pybind11/pybind11.h", "pybind11/stl.h", *_HOST_HEADERS)) + (
+    f"{_LAUNCH};\n"
+)
+
+
 def module_file(run: ExportedRun) -> Mapping[str, bytes]:
     """The file, by its name.
 
@@ -254,27 +261,22 @@ def _cuda(run: ExportedRun, rendered: Job) -> str:
         each.name for step in rendered.plan for each in step.arguments if isinstance(each, BufferArgument)
     ))  # fmt: skip
     launches = "".join(_cuda_launch(step, tensors) for step in rendered.plan)
-    head = (
-        "#include <torch/extension.h>\n#include <c10/cuda/CUDAException.h>\n"
-        "#include <c10/cuda/CUDAGuard.h>\n#include <c10/cuda/CUDAStream.h>\n\n"
-    )
-    host = (
-        "\n\nvoid launch(std::vector<torch::Tensor> tensors) {\n"
-        "  const c10::cuda::CUDAGuard guard(tensors[0].device());\n"
-        "  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();\n"
-        f"{launches}}}\n"
-    )
-    return f"""from torch.utils.cpp_extension import load_inline
+    head = "".join(f"#include <{name}>\n" for name in ("cuda_runtime.h", *_HOST_HEADERS)) + "\n"
+    return f"""import inspect
+
+from torch.utils.cpp_extension import load_inline
 
 _ARGUMENTS = {tensors!r}
 _SCRATCH = {rendered.scratch_bytes!r}
-_SOURCE = {_quoted(head + _source(rendered) + host)}
+_SOURCE = {_quoted(head + _source(rendered) + _host(launches))}
+_SLIM = "no_implicit_headers"  # PyTorch's own headers, which are not needed, take most of a minute
 _BUILT = load_inline(
     name={literal(f"kernelwright_{run.identifier}_{Candidate(run.template, run.config).id}")},
-    cpp_sources="void launch(std::vector<torch::Tensor> tensors);",
+    cpp_sources={literal(_BINDING)},
     cuda_sources=_SOURCE,
     functions=["launch"],
     extra_cuda_cflags={options!r},
+    **({{_SLIM: True}} if _SLIM in inspect.signature(load_inline).parameters else {{}}),
 )
 
 
@@ -282,8 +284,30 @@ def _launch(tensors):
     device = next(iter(tensors.values())).device
     scratch = {{name: torch.empty(max(1, count), dtype=torch.uint8, device=device) for name, count in _SCRATCH.items()}}
     known = tensors | scratch
-    _BUILT.launch([known[name] for name in _ARGUMENTS])
+    stream = torch.cuda.current_stream(device).cuda_stream
+    _BUILT.launch([known[name].data_ptr() for name in _ARGUMENTS], device.index, stream)
 """
+
+
+def _host(launches: str) -> str:
+    """What launches the kernels on a device's stream, and leaves the current device as it was."""
+    return (
+        "\n\nstatic void checked(cudaError_t error) {\n"
+        "  if (error != cudaSuccess) {\n"
+        "    throw std::runtime_error(cudaGetErrorString(error));\n"
+        "  }\n}\n\n"
+        f"{_LAUNCH} {{\n"
+        "  const cudaStream_t stream = reinterpret_cast<cudaStream_t>(stream_address);\n"
+        "  int current = 0;\n"
+        "  checked(cudaGetDevice(&current));\n"
+        "  if (current != device) {\n"
+        "    checked(cudaSetDevice(device));\n"
+        "  }\n"
+        f"{launches}"
+        "  if (current != device) {\n"
+        "    checked(cudaSetDevice(current));\n"
+        "  }\n}\n"
+    )
 
 
 def _cuda_launch(step: PlanStep, tensors: list[str]) -> str:
@@ -292,17 +316,15 @@ def _cuda_launch(step: PlanStep, tensors: list[str]) -> str:
     lines = []
     for place, each in enumerate(step.arguments):
         if isinstance(each, BufferArgument):
-            lines.append(f"void *a{place} = tensors[{tensors.index(each.name)}].data_ptr();")
+            lines.append(f"std::uintptr_t a{place} = addresses[{tensors.index(each.name)}];")
         elif isinstance(each, ScalarArgument):
             size = DTYPES[each.dtype].item_bytes
             lines.append(f"alignas({size}) unsigned char a{place}[] = {{{', '.join(map(str, each.data))}}};")
     lines.append(f"void *arguments[] = {{{', '.join(f'&a{place}' for place in range(len(step.arguments)))}}};")
     if step.shared_bytes > 48 << 10:
         attribute = "cudaFuncAttributeMaxDynamicSharedMemorySize"
-        lines.append(f"C10_CUDA_CHECK(cudaFuncSetAttribute({kernel}, {attribute}, {step.shared_bytes}));")
+        lines.append(f"checked(cudaFuncSetAttribute({kernel}, {attribute}, {step.shared_bytes}));")
     call = "cudaLaunchCooperativeKernel" if step.is_cooperative else "cudaLaunchKernel"
     grid, block = (", ".join(map(str, each)) for each in (step.grid, step.block))
-    lines.append(
-        f"C10_CUDA_CHECK({call}({kernel}, dim3({grid}), dim3({block}), arguments, {step.shared_bytes}, stream));"
-    )
+    lines.append(f"checked({call}({kernel}, dim3({grid}), dim3({block}), arguments, {step.shared_bytes}, stream));")
     return "  {\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
