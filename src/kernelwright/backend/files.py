@@ -19,10 +19,10 @@ def add_tree(source: Path, target: Path) -> None:
         for name in names:
             file = Path(root) / name
             if not (here / name).exists() and file.is_file() and not file.is_symlink():
-                copy_whole(file, here / name)
+                _copy_whole(file, here / name)
 
 
-def copy_whole(source: Path, target: Path) -> None:
+def _copy_whole(source: Path, target: Path) -> None:
     """Copy a file to where it is there completely or not at all."""
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".new-")
     os.close(descriptor)

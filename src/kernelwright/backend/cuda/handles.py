@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelwright.backend.cuda.cubin_state import CubinState
 from kernelwright.backend.cuda.errors import DriverCallFailed, call
+from kernelwright.backend.cuda.triton_launch import TritonLaunch
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +30,8 @@ class CudaModule:
         self._functions: dict[str, Any] = {}
         self._shared_bytes: dict[str, int] = {}
         self._local_bytes: dict[str, int] = {}
+        self.triton: Mapping[str, TritonLaunch] = {}
+        """By entry that Triton compiled, how it is launched."""
         self.state: CubinState | None = None
         """The variables that outlive a launch, where whoever loads it wants them set back."""
         self.handle = call(driver.cuModuleLoadData(image))

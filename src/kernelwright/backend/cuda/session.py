@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,12 +36,15 @@ from kernelwright.backend.cuda.module_memory import ModuleMemory
 from kernelwright.backend.cuda.session_kernels.checks import DeviceChecks
 from kernelwright.backend.cuda.session_kernels.ptx import HELPER_PTX, READ_ENTRY
 from kernelwright.backend.cuda.transfer import STAGED_FROM_BYTES, Staging
+from kernelwright.backend.cuda.triton_launch import TritonLaunch
 from kernelwright.backend.redraw import Closeness, Draw, Redraw
 from kernelwright.errors import InfrastructureError
 from kernelwright.json_text import read_json_text
 
 CUBIN_NAME = "unit.cubin"
 NAMES_NAME = "names.json"
+LAUNCHES_NAME = "launches.json"
+"""How kernels are launched that Triton compiled, by entry; absent for others."""
 
 BOUND_LAUNCHES_KEPT = 512
 
@@ -73,7 +77,7 @@ class CudaSession(DeviceSession):
         self._modules: weakref.WeakSet[CudaModule] = weakref.WeakSet([self._helpers])
         self._memory = MemoryPool(driver, self._stream)
         self._module_memory = ModuleMemory(driver, self._stream, self._memory)
-        self._binder = Binder(driver, self._stream)
+        self._binder = Binder(driver, self._stream, self._memory)
         self._staging = Staging(driver, self._stream)
         self._bound: dict[tuple[object, ...], BoundStep] = {}
         self._flush: BoundStep | None = None
@@ -110,10 +114,12 @@ class CudaSession(DeviceSession):
         try:
             image = (artifact.folder / CUBIN_NAME).read_bytes()
             names = read_json_text((artifact.folder / NAMES_NAME).read_bytes())
+            launches = _launches(artifact.folder)
         except (OSError, ValueError) as error:
             raise InfrastructureError(f"the artifact of {artifact.unit.file_name} cannot be read: {error}") from error
         try:
             module = CudaModule(self._driver, image, names)
+            module.triton = launches
             with contextlib.suppress(CubinUnreadable):
                 module.state = read_cubin(image)
             self._modules.add(module)
@@ -396,6 +402,14 @@ class CudaSession(DeviceSession):
         fresh = self._binder.bind(launch.module, launch.step, launch.buffers)
         self._bound[key] = fresh  # holds module and step, so that their ids stay theirs
         return fresh
+
+
+def _launches(folder: Path) -> dict[str, TritonLaunch]:
+    """Of an artifact; empty where Triton did not make it."""
+    file = folder / LAUNCHES_NAME
+    if not file.exists():
+        return {}
+    return {entry: TritonLaunch.read(record) for entry, record in read_json_text(file.read_bytes()).items()}
 
 
 def _smallest_period(pattern: bytes) -> bytes:
