@@ -232,6 +232,8 @@ def test_headers_of_the_toolkit_are_found(compiled):
     ("include", "expression"),
     [
         ("", "INFINITY - NAN + HUGE_VALF"),
+        ("#include <cuda_fp16.h>", "(int64_t)x[0] + (int8_t)1"),
+        ("#include <cuda_fp16.h>\ntypedef unsigned char uint8_t;", "(uint8_t)x[0]"),
         ("#include <math.h>\n#include <stdint.h>", "M_PI * (uint32_t)x[0] + INFINITY"),
         ("#include <cmath>\n#include <cstdint>", "sqrtf((std::int64_t)x[0] & INT64_MAX)"),
         ("#include <cfloat>\n#include <climits>\n#include <cstddef>", "FLT_MAX + INT_MAX + sizeof(std::size_t)"),

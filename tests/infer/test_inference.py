@@ -223,6 +223,16 @@ def test_values_that_say_where_to_write_are_all_different(tmp_path: Path, guard:
     assert 'file = "at.npy"' in files["problem.toml"].decode()
 
 
+def test_lengths_of_walks_are_what_rows_have_room_for(tmp_path: Path) -> None:
+    source = "__global__ void k(const float *x, const int *lens, float *y, int rows, int most, int width) {\n"
+    source += "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= rows) return;\n  float s = 0;\n"
+    source += "  for (int t = 0; t < lens[r]; ++t) s += x[(r * most + t) * width];\n  y[r] = s;\n}\n"
+    found = inferred(tmp_path, source, "rows=64", "most=100", "width=8", name="k.cu")
+    assert not found.questions
+    assert found.arguments[1].bounds == (1, 100)
+    assert found.arguments[0].shape == ("rows", "most", "width")
+
+
 def test_too_few_places_for_all_values_are_asked_about(tmp_path: Path) -> None:
     found = inferred(tmp_path, SCATTER.replace("GUARD", ""), "n=100", "y=50")
     assert [each.word for each in found.questions] == ["at=FILE.npy"]

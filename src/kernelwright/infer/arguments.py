@@ -77,6 +77,12 @@ class ArrayReader:
                 self.ranges[array] = number(known[0]), number(known[1])
                 del waiting[array]
         for array in [each for each in waiting if self._is_loop_bound(each)]:
+            longest = self._longest_walk(array)
+            if longest is not None:
+                self.ranges[array] = ONE, longest
+                self.notes[array] = "lengths of walks, up to what rows have room for"
+                del waiting[array]
+                continue
             why = f"the values of {array!r} bound a loop, so they cannot be drawn at random"
             if self.asks:
                 self.questions.append(Question(f"{array}=FILE.npy", why))
@@ -144,6 +150,35 @@ class ArrayReader:
                     if array in self._behind(name, bounds):
                         return True
         return False
+
+    def _longest_walk(self, array: str) -> Polynomial | None:
+        """How long a walk may be whose end its values say: what rows of the arrays that are walked have room for.
+
+        `x[row * most + t]` has room for `most` steps of `t`; None where a loop also starts at a value.
+        """
+        facts, bounds = self.analysis.facts, self.bounds()
+        found: list[tuple[int, Polynomial]] = []
+        for loop in facts.loops:
+            if loop.start is not None and any(array in self._behind(name, bounds) for name in loop.start.names):
+                return None
+            atom = None if loop.bound is None or loop.bound.single_name is None else facts.atoms[loop.bound.single_name]
+            if atom is None or atom.kind != "data" or bounds.source_of(atom) != array:
+                continue
+            for access in self._accesses:
+                if access.element is not None and loop.atom in access.element.names and loop.operator == "<":
+                    found += self._room(access.element, loop.atom)
+        return min(found, key=lambda each: each[0])[1] if found else None
+
+    def _room(self, element: Polynomial, walker: str) -> Iterator[tuple[int, Polynomial]]:
+        """How many steps of one index another one jumps over."""
+        value = self.symbols.plain(element)
+        own = value.coefficient(walker)
+        for name in self.symbols.moving(value):
+            apart = value.coefficient(name)
+            ratio = None if name == walker or apart is None or own is None or not own.terms else apart.divided(own)
+            size = None if ratio is None or self.symbols.moving(ratio) else self.symbols.number(ratio)
+            if ratio is not None and size is not None and size > 1:
+                yield size, ratio
 
     def _highest_index(self, array: str, dtype: Dtype, *, is_last: bool) -> Polynomial | None:
         """The greatest value that keeps every access inside; None where that is not known yet."""

@@ -26,6 +26,7 @@ def device_text(source: bytes, language: Language) -> bytes:
     """The file with host functions, variables and headers as blanks: those that nothing of the device names."""
     if language not in ("cuda", "hip"):
         return source
+    source = _without_instances(source)
     text = source.decode("utf-8", "surrogateescape")
     tree = parse(text, language)
     waiting = [
@@ -42,6 +43,13 @@ def device_text(source: bytes, language: Language) -> bytes:
             break
         waiting = [each for each in waiting if each not in used]
     return _without_host_headers(blanked)
+
+
+def _without_instances(source: bytes) -> bytes:
+    """The file without explicit instances, `template void run<float>(float *);`: they only name what is written."""
+    code = masked(source.decode("latin-1"))
+    found = re.finditer(r"(?:^|(?<=[;}]))\s*(?:extern\s+)?template\s+(?!<)[^;{}]*;", code, re.MULTILINE)
+    return _without(source, [Span(each.start(), each.end()) for each in found])
 
 
 def _is_of_device(source: bytes, function: Function) -> bool:
