@@ -39,26 +39,47 @@ def _timed(job: Mapping[str, Any]) -> dict[str, Any]:
         loaded = _loaded(module, "module")
         model = _made(torch, loaded, "Model", job["device"])
         torch.manual_seed(SEED)
-        inputs = [each.to(job["device"]) if hasattr(each, "to") else each for each in loaded.get_inputs()]
+        inputs = _inputs(loaded, job["device"])
+        others = _inputs(loaded, job["device"])
     with blamed_on_user(answer, doing="running the answer"), torch.no_grad():
         begun = time.perf_counter()
         new = _made(torch, _loaded(answer, "answer"), "ModelNew", job["device"])
-        found = new(*inputs)
+        found = new(*_own(inputs))
+        _wait(torch)
         calls: dict[str, Callable[..., Any]] = {"answer": new, "eager": model}
         first = {"answer": time.perf_counter() - begun}
-        _compare(torch, _made(torch, loaded, "Model", job["device"])(*inputs), found, answer)
+        _compare(torch, _made(torch, loaded, "Model", job["device"])(*_own(inputs)), found, answer)
         refused: dict[str, str] = {}
         for name, options in MODES.items():
+            _wait(torch)
             begun = time.perf_counter()
             try:
                 compiled = torch.compile(_made(torch, loaded, "Model", job["device"]), **options)
-                compiled(*inputs)
+                compiled(*_own(inputs))
+                _wait(torch)
             except Exception as error:  # a compiler's failure is a result here
                 refused[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
                 continue
             calls[name], first[name] = compiled, time.perf_counter() - begun
         samples = _samples(torch, calls, inputs, int(job["rounds"]))
+        wanted = _made(torch, loaded, "Model", job["device"])(*_own(others))
+        _compare(torch, wanted, new(*_own(others)), answer)  # on inputs that it has not seen before
     return {"samples_s": samples, "compile_s": first, "refused": refused, "torch": str(torch.__version__)}
+
+
+def _inputs(loaded: Any, device: str) -> list[Any]:
+    return [each.to(device) if hasattr(each, "to") else each for each in loaded.get_inputs()]
+
+
+def _own(inputs: list[Any]) -> list[Any]:
+    """Copies of tensors: what one call writes into its inputs, no other sees."""
+    return [each.clone() if hasattr(each, "clone") else each for each in inputs]
+
+
+def _wait(torch: Any) -> None:
+    """Until all that was launched is done."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def _loaded(file: Path, name: str) -> Any:
@@ -79,25 +100,27 @@ def _made(torch: Any, loaded: Any, name: str, device: str) -> Any:
 def _compare(torch: Any, wanted: Any, found: Any, answer: Path) -> None:
     pairs = zip(*(each if isinstance(each, tuple | list) else (each,) for each in (wanted, found)), strict=True)
     for place, (one, other) in enumerate(pairs):
-        if not torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+        if one.shape != other.shape or not torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
             raise ReferenceFailed(
-                f"result {place} of the answer differs from eager PyTorch by more than {TOLERANCE:g}",
+                f"result {place} of the answer differs from eager PyTorch by more than {TOLERANCE:g}, or in its shape",
                 hint="both are in the inputs' own precision: see which one is right",
                 location=Location(answer),
             )
 
 
 def _samples(torch: Any, calls: Mapping[str, Callable[..., Any]], inputs: list[Any], rounds: int) -> dict[str, Any]:
-    """Seconds of a call by name, one from each round, in turns; the order turns from round to round."""
-    is_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
-    wait = torch.cuda.synchronize if is_gpu else lambda: None
+    """Seconds of a call by name, one from each round, in turns; the order turns from round to round.
+
+    Each has inputs of its own, and those of a sample are as they were given.
+    """
 
     def seconds(call: Callable[..., Any], count: int) -> float:
-        wait()
+        own = _own(inputs)
+        _wait(torch)
         begun = time.perf_counter()
         for _ in range(count):
-            call(*inputs)
-        wait()
+            call(*own)
+        _wait(torch)
         return (time.perf_counter() - begun) / count
 
     counts = {name: max(1, round(SAMPLE_S / max(1e-7, seconds(call, 3)))) for name, call in calls.items()}
