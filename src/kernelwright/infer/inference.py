@@ -118,6 +118,7 @@ def _macros_said(source: str, signature: KernelSignature, words: Words) -> dict[
     defined = {each.name for each in definitions_of(code)}
     parameters = {each.name for each in signature.parameters or ()}
     guarded = {each.guarded for each in directives(code)}
+    parameters |= {name for each in definitions_of(code) for name in each.parameters or ()}
     return {
         name: words.texts.get(name, str(number))
         for name, number in words.numbers.items()
