@@ -54,6 +54,16 @@ def session(backend, opencl_device):
     session.close()
 
 
+@pytest.fixture(scope="module")
+def pool(opencl_device, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pool")
+    pool = BuildPool(
+        "opencl", opencl_device, process_count=2, cache=ArtifactCache(folder / "cache"), scratch=folder / "scratch"
+    )
+    yield pool
+    pool.close()
+
+
 @pytest.fixture
 def compiled(backend, opencl_device, tmp_path):
     def compile_(source, *entries, **fields):
@@ -335,16 +345,14 @@ def test_resources_are_read_back(compiled, opencl_device):
 
 
 @pytest.fixture
-def specialised(backend, opencl_device, tmp_path):
+def specialised(opencl_device, pool):
     if not is_pocl(opencl_device):
         pytest.skip("only PoCL compiles at the first launch")
 
     def specialise(source, entry, each, macros=()):
-        folder = tmp_path / f"specialised-{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
-        artifact = backend.compile(unit(source, entry, macros=macros), opencl_device, folder)
-        backend.specialise(artifact, [(each,)], opencl_device, artifact.folder)
-        return artifact
+        result = pool.submit(unit(source, entry, macros=macros), ((each,),)).result(timeout=60)
+        assert not result.warning
+        return result.built
 
     return specialise
 
@@ -405,16 +413,6 @@ def test_artifact_without_its_files_still_loads(session, compiled, opencl_device
 
 
 # ---- through the pool, and in a worker that may die ----
-
-
-@pytest.fixture(scope="module")
-def pool(opencl_device, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pool")
-    pool = BuildPool(
-        "opencl", opencl_device, process_count=2, cache=ArtifactCache(folder / "cache"), scratch=folder / "scratch"
-    )
-    yield pool
-    pool.close()
 
 
 @pytest.fixture(scope="module")

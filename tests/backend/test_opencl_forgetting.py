@@ -24,6 +24,8 @@ from kernelwright.backend.base import (
 )
 from kernelwright.backend.opencl.driver import is_pocl
 from kernelwright.backend.registry import get_backend
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
+from kernelwright.evaluate.builds.pool import BuildPool
 from kernelwright.evaluate.device.arena import Arena, BufferSpec, Job
 from kernelwright.evaluate.process.worker_process import WorkerProcess, WorkerSettings
 
@@ -146,16 +148,24 @@ def session(opencl_device):
     session.close()
 
 
+@pytest.fixture(scope="module")
+def pool(opencl_device, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pool")
+    cache = ArtifactCache(folder / "cache")
+    pool = BuildPool("opencl", opencl_device, process_count=1, cache=cache, scratch=folder / "scratch")
+    yield pool
+    pool.close()
+
+
 @pytest.fixture
-def compiled(opencl_device, tmp_path):
+def compiled(opencl_device, pool, tmp_path):
     def compile_(source, options=(), *, plan=None):
+        unit = BuildUnit("opencl", source, "k.cl", (), options, ("k",))
+        if plan:
+            return pool.submit(unit, (plan,)).result(timeout=60).built
         folder = tmp_path / f"artifact-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
-        unit = BuildUnit("opencl", source, "k.cl", (), options, ("k",))
-        artifact = get_backend("opencl").compile(unit, opencl_device, folder)
-        if plan:
-            get_backend("opencl").specialise(artifact, [plan], opencl_device, artifact.folder)
-        return artifact
+        return get_backend("opencl").compile(unit, opencl_device, folder)
 
     return compile_
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import assume, given
@@ -19,8 +21,10 @@ from kernelwright.evaluate.device_queue.confirm import (
     not_confirmed,
     speedups,
 )
+from kernelwright.evaluate.device_queue.final_comparison import confirm_s
+from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.statistics import confidence_for, is_gain, speedup_interval
-from kernelwright.problem.outcome import Failed
+from kernelwright.problem.outcome import Failed, Measurement
 
 LOADING_MS, ASKING_MS = 0.6, 0.3
 """Of a module at its first launch, and of a question to another process."""
@@ -174,3 +178,49 @@ def test_the_next_best_is_launched_where_the_best_is_not_confirmed() -> None:
     assert sorted(again[3]) == [False, True]  # of each two processes one goes on after the first launch
     assert again[1].count(True) == len(again[1]) / 2 == MOST_FRESH_PROCESSES / 2
     assert wrong[2] == "not confirmed on workload 'only': it failed in a fresh process"
+
+
+class _Clock:
+    """Seconds that a budget has, of which every process takes two."""
+
+    def __init__(self, left_s: float) -> None:
+        self.now_s, self.end_s = 0.0, left_s
+
+    def has_time(self, seconds: float) -> bool:
+        return self.end_s - self.now_s >= seconds
+
+
+@pytest.mark.parametrize(
+    ("left_s", "launched", "words"),
+    [
+        (0.0, [1] * 2, "use what earlier ones left (the budget left no more time)"),  # what was planned
+        (7.9, [1] * 2, "(the budget left no more time)"),  # two more take as long as the first two
+        (8.0, [1] * 4, "(the budget left no more time)"),
+        (17.9, [1] * 8, "use what earlier ones left"),
+        (20.0, [1] * 8 + [2] * 2, "use what earlier ones left"),
+    ],
+)
+def test_a_budget_holds_whatever_is_doubtful(left_s: float, launched: list[int], words: str) -> None:
+    gains = Gains.of(samples({"only": [1.0, 40.0, 4.0]}), {"only": 1.0})
+    clock, places = _Clock(left_s), []
+
+    def launch(place: int, workload: str, speedup: float | None) -> FreshProcess:
+        clock.now_s += 2.0
+        places.append(place)
+        return process(8.0, 8.0 if place == 1 else 2.0)
+
+    wrong: dict[int, str] = {}
+    Confirmation(launch, gains, has_time=clock.has_time, now=lambda: clock.now_s).refuse(wrong)
+    assert places == launched
+    assert wrong[1].endswith(words)
+    assert (2 in wrong) == (2 not in launched), "what nobody looked at is not believed"
+
+
+def test_launches_are_part_of_what_confirming_takes() -> None:
+    desk = SimpleNamespace(judging_s=lambda workload: 0.25)
+    device, worker = SimpleNamespace(shares_host_cores=True), SimpleNamespace(start_s=0.5)
+    measured = [Measurement(name, (1900.0, 2000.0, 2100.0), "test", wall_ratio=1.5) for name in ("small", "large")]
+    asked = cast("DeviceProcess", SimpleNamespace(desk=desk, device=device, worker=worker))
+    assert confirm_s(asked, measured) == pytest.approx(2 * (2 * 0.5 * 2 + 3 * 2 * 3.0 + 2 * 0.25))
+    device.shares_host_cores = False
+    assert confirm_s(asked, measured) == 0.0

@@ -13,7 +13,7 @@ from cli_runs import children_of
 from fault_kernels import FAULTS, GOOD, HOSTILE_CRASH, TAKERS, UNINITIALISED, WRONG_SOMETIMES, write_problem
 
 from kernelwright.errors import BaselineFailed
-from kernelwright.evaluate.base import EvaluationRequest, MeasuringRunner
+from kernelwright.evaluate.base import EvaluationRequest, MeasuringRunner, Paced
 from kernelwright.evaluate.device.worker import CheckJob
 from kernelwright.evaluate.process.worker_process import WorkerDied, WorkerProcess
 from kernelwright.problem.config import Config
@@ -186,6 +186,21 @@ def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
     assert re.search(words, comparison.rejected[faulty.id])
     ((slow_ms, fine_ms),) = comparison.samples_ms.values()
     assert min(slow_ms) > max(sorted(fine_ms)[:6])
+
+
+def test_where_the_budget_is_over_nothing_is_compared_again_without_the_faulty_one(tmp_path: Path) -> None:
+    subject = TuningProblem.load(write_problem(tmp_path / "problem", ("slow", "fine", "segfaults")))
+    machine = LocalMachine()
+    faulty, fine = (Candidate(subject.template, Config({"MODE": each})) for each in ("segfaults", "fine"))
+    with machine.runner(subject.problem, machine.device(None, "opencl"), TuneSettings()) as runner:
+        assert isinstance(runner, Paced)
+        runner.calibrate(subject.baseline)
+        runner.keep_to(0.0, lambda _text: None)
+        comparison = runner.compare([subject.baseline, faulty, fine], rounds=12)
+    assert comparison is not None
+    assert comparison.candidate_ids == (subject.baseline.id,)
+    assert comparison.rejected.keys() == {faulty.id, fine.id}
+    assert "the budget left no more time" in comparison.rejected[fine.id]
 
 
 @pytest.mark.thorough

@@ -97,12 +97,26 @@ def test_opencl_calls_are_read() -> None:
 
 
 def test_host_code_is_left_out_of_what_is_compiled() -> None:
-    source = b"#include <vector>\n__device__ float twice(float x) { return 2 * x; }\n#define INLINE static __device__\n"
+    source = b"#include <vector>\n#include <float.h>\n__device__ float twice(float x) "
+    source += b"{ return 2 * x; }\n#define INLINE static __device__\n"
     source += b"INLINE float once(float x) { return x; }\n__global__ void k(float *x) { x[0] = twice(once(x[0])); }\n"
-    host = b"void run(float *x)\n{\n  k<<<1, 1>>>(x);\n}\n"
+    host = b"template <typename T> void run(T *x)\n{\n  k<<<1, 1>>>(x);\n}\ntemplate void run<float>(float *);\n"
     left = device_text(source + host, "cuda")
     assert left.count(b"\n") == (source + host).count(b"\n")
     assert b"<<<" not in left
     assert b"vector" not in left
     assert all(name in left for name in (b"twice(float", b"once(float", b"void k("))
-    assert device_text(source, "cuda") == source
+    assert b"#include <float.h>" in left, "device code may name what it declares"
+    assert device_text(source, "cuda") == source.replace(b"#include <vector>", b" " * 17)
+
+
+@pytest.mark.parametrize(
+    ("bytes_text", "expected"),
+    [("n * sizeof(float)", "n * 4"), ("sizeof(float4) * n", "16 * n"), ("2 * n * sizeof(T)", "2 * n * 4"),
+     ("n * sizeof(double) + 16", "n * 8 + 16")],
+)  # fmt: skip
+def test_sizes_of_types_are_numbers(bytes_text: str, expected: str) -> None:
+    host = f"template <typename T> void run(T *x, int n) {{ k<<<n, 64, {bytes_text}>>>(x, n); }}"
+    found = find_launch("__global__ void k(float *x, int n) {}\n" + host, "k", ["x", "n"], frozenset())
+    assert found is not None
+    assert found.shared_bytes == expected

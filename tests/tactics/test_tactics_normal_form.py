@@ -315,6 +315,30 @@ def test_threads_that_change_their_own_elements_may_be_arranged_anew(name: str) 
         assert_same(HostRunner(), subject, result, [{"n": 9, "h": 8}], count=2)
 
 
+HEADS = {"q": "inout float32 t,a,2,h", "k": "inout float32 t,b,2,h", "t": "int32 =t", "a": "int32 =a", "b": "int32 =b",
+         "h": "int32 =h"}  # fmt: skip
+ONE_OF_TWO = {
+    "a branch": "float* p; if (n < a) p = q + (m * a + n) * 2 * h; else p = k + (m * b + (n - a)) * 2 * h;",
+    "a choice": "float* p = n < a ? q + (m * a + n) * 2 * h : k + (m * b + (n - a)) * 2 * h;",
+}
+
+
+@pytest.mark.parametrize("name", ONE_OF_TWO)
+def test_a_pointer_to_one_of_two_arrays_is_followed_in_both(name: str) -> None:
+    source = (
+        "__global__ void f(float* q, float* k, int t, int a, int b, int h) { "
+        "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= t * (a + b) * h) return; "
+        "int d = i % h, n = i / h % (a + b), m = i / (h * (a + b)); "
+        f"{ONE_OF_TWO[name]} float u = p[d], v = p[d + h]; p[d] = u - v; p[d + h] = v + 2.0f * u; }}"
+    )
+    sizes = [{"t": 3, "a": 4, "b": 2, "h": 8}]
+    subject = subject_of(source, HEADS, ("ceil_div(t * (a + b) * h, 32)",), ("32",), sizes, language="cuda", device=GPU)
+    result = tactic("coarsen").apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    if is_possible():
+        assert_same(HostRunner(), subject, result, sizes, count=2)
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_threads_that_read_what_others_change_may_not(name: str) -> None:
     result = tactic("coarsen").apply(_in_place(OTHERS[name]))

@@ -493,16 +493,14 @@ class Backend(ABC):
     ) -> None:
         """Do ahead of time, in the build process, what the driver would do at these launches. Default: nothing.
 
-        What it gives goes into `folder`, whose files are then added to the artifact's. May run the kernel on throw-away
-        memory, so it may crash or hang its process: that is no verdict.
+        What it gives goes into `folder`, whose files are then added to the artifact's. It runs none of the candidate's
+        code, which could answer for what the process builds later; nothing can be launched in this process afterwards.
+        A compiler may crash or hang: that is no verdict.
         """
 
     def private_folders(self, device: DeviceInfo) -> Sequence[Path]:
         """Folders of this process alone that the driver writes into, wherever they are. Default: none."""
         return ()
-
-    def confine_builds(self, device: DeviceInfo) -> None:  # noqa: B027
-        """Refuse this process for good what `specialise` does not need; asked once. Default: nothing."""
 
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
         """`artifact` with figures that depend on the launch too, e.g. `occupancy`. Arithmetic only; default: none.

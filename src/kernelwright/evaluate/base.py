@@ -150,7 +150,7 @@ class Paced(Protocol):
     """A runner that keeps to a budget in seconds, and says what takes long: an optional capability."""
 
     def keep_to(self, seconds: float | None, say: Callable[[str], None]) -> None:
-        """Prove the baseline with what is left of so many seconds in mind, which have begun; None: no limit.
+        """Prove and compare with what is left of so many seconds in mind, which have begun; None: no limit.
 
         `say` is told, in any thread, what goes on, before it takes its time.
         """

@@ -42,7 +42,7 @@ from kernelwright.evaluate.device_queue.candidate import (
     proven,
     resources_of,
 )
-from kernelwright.evaluate.device_queue.final_comparison import compare
+from kernelwright.evaluate.device_queue.final_comparison import compare, confirm_s
 from kernelwright.evaluate.device_queue.jobs import built_job
 from kernelwright.evaluate.device_queue.queue import DeviceLane, medians_ms
 from kernelwright.evaluate.device_queue.reproduction import reproduced
@@ -275,7 +275,7 @@ class LocalRunner:
             with self._stations[0].held() as lane:
                 measured = lane.measure(built)
                 lane.begin_later()
-                confirm_s = lane.confirm_s
+                process = lane.process
             for station, peer in zip(self._stations[1:], peers, strict=True):
                 error = peer.exception()
                 if isinstance(error, KernelwrightError):
@@ -289,15 +289,17 @@ class LocalRunner:
         # A candidate that fails or is hopeless on a cheap shape is never run on an expensive one.
         self._order = tuple(sorted(self._order, key=times_ms.__getitem__))
         time_s = time.perf_counter() - start_s - check_s
-        cost = Cost(build_s, check_s, time_s, is_build_cached=is_cached, deferred_s=deferred_s, confirm_s=confirm_s)
+        later_s = confirm_s(process, measured)
+        cost = Cost(build_s, check_s, time_s, is_build_cached=is_cached, deferred_s=deferred_s, confirm_s=later_s)
         outcome = Passed(measured, errors, resources_of(built))
         return Evaluation(baseline.id, outcome, cost)
 
     def keep_to(self, seconds: float | None, say: Callable[[str], None]) -> None:
-        """Prove the baseline with what is left of the budget in mind, and tell what takes long."""
+        """Prove and compare with what is left of the budget in mind, and tell what takes long."""
         self._budget_end_s = None if seconds is None else time.monotonic() + seconds
         for station in self._stations:
             station.lane.process.say = say
+            station.lane.process.left_s = self._left_s
 
     @property
     def _left_s(self) -> Callable[[], float] | None:
@@ -322,8 +324,6 @@ class LocalRunner:
         allowed = replace(kept[0], allows_assembly=self._problem.allows_assembly)
         keeping = {place: each.failure(allowed) for place, each in enumerate(kept)}
         known = {place: failure.message for place, failure in keeping.items() if failure is not None}
-        if self._device.shares_host_cores:
-            self._pool.forget()  # kernels ran there, and first launches must find nothing of theirs
         with self._stations[0].held() as lane:
             done, wrong = compare(lane.process, built, rounds=rounds, wrong=known)
         right = [place for place in range(len(candidates)) if place not in wrong]

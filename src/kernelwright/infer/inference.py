@@ -22,7 +22,7 @@ from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch,
 from kernelwright.infer.sizes import guess_sizes, size_names
 from kernelwright.infer.symbols import Symbols
 from kernelwright.infer.text.host import find_launch
-from kernelwright.infer.text.instances import instance_text, split_instance
+from kernelwright.infer.text.instances import GUESSED_TYPE, guessed_types, instance_text, split_instance
 from kernelwright.infer.words import Words
 from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
@@ -92,7 +92,11 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
             hint=f"name its arguments: {file.name}::{signature.name}<float>",
             location=Location(file, signature.line),
         )
+    notes: tuple[str, ...] = ()
     if instance is not None and instance != source:
+        if not said and (guessed := guessed_types(source, language, signature.name)):
+            kernel = f"{file.name}::{signature.name}"
+            notes = (f"{' and '.join(guessed)}: taken for {GUESSED_TYPE}; name another type, as in {kernel}<half>",)
         source, signature = instance, find_kernel(instance, language, file=file, entry=signature.name)
     refuse_impossible_values(source, signature, language, file)
     macros = _macros_said(source, signature, given.words)
@@ -101,7 +105,7 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
         plain = normal_form(source, language, signature.name, macros)
         analysis = analyse(plain, language, entry=signature.name, defines=macros, file=file)
     for halvings in range(given.halvings, given.halvings + _HALVINGS):
-        found = _Inference(file, source, language, signature, analysis, given, halvings).result()
+        found = _Inference(file, source, language, signature, analysis, given, halvings, notes).result()
         is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
         if is_small or not found.guessed_sizes or found.questions:
             break
@@ -134,8 +138,10 @@ class _Inference:
         analysis: Analysis,
         given: Given,
         halvings: int,
+        instance_notes: tuple[str, ...],
     ) -> None:
-        """`halvings`: of the sizes that nobody says."""
+        """`halvings`: of the sizes that nobody says; `instance_notes`: what is guessed of a template's instance."""
+        self._instance_notes = instance_notes
         self._file = file
         self._source = source
         self._language = language
@@ -211,7 +217,8 @@ class _Inference:
             for each in scan_kernels(self._source, self._language)
             if each.name != self._signature.name and each.body != self._signature.body
         ]
-        return [f"left out, with the arguments that only they take: {', '.join(others)}"] if others else []
+        kept = [f"left out, with the arguments that only they take: {', '.join(others)}"] if others else []
+        return [*kept, *self._instance_notes]
 
     # -- by value ------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
         found.append({"name": name, "kind": kind, "target": each.target or str(len(call) - 1), "own": each.arg.name,
                       **_tensor(tensor), "values": _values(tensor)})  # fmt: skip
     names = {each.pop("own"): each["name"] for each in found}
-    nodes = [_node(node, names) for node in exported.graph.nodes if node.op == "call_function"]
+    nodes = [_node(node, names) for node in exported.graph.nodes if node.op == "call_function" and not _is_check(node)]
     _refuse_random(nodes, file)
     outputs = [
         {"ref": names.get(each.arg.name, each.arg.name), "mutates": each.target}
@@ -88,13 +88,18 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
 
 def _returns(structure: Any, file: Path) -> str:
     kind = "tensor" if structure.is_leaf() else structure.type.__name__
-    if kind not in ("tensor", "tuple", "list") or any(not each.is_leaf() for each in structure.children_specs):
+    if kind not in ("tensor", "tuple", "list") or any(not each.is_leaf() for each in _children(structure)):
         raise ReferenceFailed(
             f"forward returns {structure}, expected a tensor, or a tuple or a list of tensors",
             hint="return the tensors side by side",
             location=Location(file),
         )
     return kind
+
+
+def _children(structure: Any) -> list[Any]:
+    """Newer PyTorch has a method for it, and warns of the field."""
+    return list(structure.children() if hasattr(structure, "children") else structure.children_specs)
 
 
 def _refuse_random(nodes: list[dict[str, Any]], file: Path) -> None:
@@ -120,6 +125,11 @@ def _values(tensor: Any) -> dict[str, float]:
     return {
         name: each for name, each in (("low", low), ("high", high), ("deviation", deviation)) if math.isfinite(each)
     }
+
+
+def _is_check(node: Any) -> bool:
+    """Whether it gives nothing: PyTorch's own check of a tensor's shape or type, which the fixed shapes fulfil."""
+    return node.meta.get("val") is None and not node.users
 
 
 def _node(node: Any, names: Mapping[str, str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ An element is a number in mixed radix: `(t*heads + h)*2*half + d` has the digits
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelwright.analysis.affine import affine_form
 from kernelwright.analysis.analysis import Analysis
@@ -56,7 +56,23 @@ def owns_elements(analysis: Analysis, array: str, launched: Mapping[str, Polynom
 
 def _offset(analysis: Analysis, access: Access) -> Polynomial | None:
     form = analysis.form(access)
-    return None if form is None or access.width != ONE else form.offset
+    if form is None or access.width != ONE:
+        return None
+    offset = form.offset
+    for name, unit in form.terms.items():
+        offset = offset + unit * _low(analysis, access, name, unit, form.offset)
+    return offset
+
+
+def _low(analysis: Analysis, access: Access, name: str, unit: Polynomial, offset: Polynomial) -> Polynomial:
+    """What a quantity is counted from where an access happens: `heads` of `k[(h - heads) * dim]` under `h >= heads`."""
+    for index in access.guards:
+        for each in analysis.facts.guards[index].comparisons:
+            if each.left.single_name == name and each.operator in (">=", ">"):
+                low = each.right + (ONE if each.operator == ">" else ZERO)
+                if len((offset + unit * low).terms) < len(offset.terms):
+                    return low
+    return ZERO
 
 
 def _digits(analysis: Analysis, access: Access, launched: Mapping[str, Polynomial | None]) -> tuple[_Digit, ...] | None:
@@ -69,7 +85,8 @@ def _digits(analysis: Analysis, access: Access, launched: Mapping[str, Polynomia
         digit = _digit(analysis, name, unit, bounds, launched)
         if digit is None:
             return None
-        found.append(digit)
+        low = _low(analysis, access, name, unit, form.offset)
+        found.append(replace(digit, bound=None if digit.bound is None else digit.bound - low))
     return tuple(found)
 
 
@@ -95,7 +112,7 @@ def _digit(
         if bound is None and below.bound is not None:
             bound = below.bound.divided(divisor)
         return _Digit(unit, bound, below.thread, below.low * divisor)
-    return _Digit(unit, divisor, below.thread, below.low, divisor)
+    return _Digit(unit, bound or divisor, below.thread, below.low, divisor)
 
 
 def _walked(loop: LoopFact, unit: Polynomial, bound: Polynomial | None) -> _Digit | None:

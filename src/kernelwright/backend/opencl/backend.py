@@ -34,11 +34,10 @@ from kernelwright.backend.opencl.build import (
     read_resources,
     save_binary,
     save_pocl,
-    save_pocl_variants,
     specialisation,
 )
 from kernelwright.backend.opencl.cpu.pocl_objects import CAN_RESTORE
-from kernelwright.backend.opencl.cpu.syscall_filter import refuse_calls
+from kernelwright.backend.opencl.cpu.unloaded_kernels import load_nothing_from
 from kernelwright.backend.opencl.driver import (
     find_device,
     find_devices,
@@ -53,6 +52,8 @@ from kernelwright.backend.opencl.session import OpenclSession
 from kernelwright.backend.opencl.state import pocl_state, read_pocl, told_state
 from kernelwright.source.language import Language
 
+_MARKS = "__kernel void mark(__global int *value) { value[0] = 1; }"
+
 
 class OpenclBackend(Backend):
     """Compiles and launches OpenCL C."""
@@ -62,6 +63,8 @@ class OpenclBackend(Backend):
 
     def __init__(self) -> None:
         self._targets: dict[str, Target] = {}
+        self._runs_nothing: bool | None = None
+        """Whether this process only compiles what is launched in it; None: it was not asked to yet."""
 
     def unavailable_because(self) -> str | None:
         """Tells a missing package from a missing driver."""
@@ -97,33 +100,33 @@ class OpenclBackend(Backend):
         return Artifact(unit, device.id, folder, resources, log, state=state, assembly=assembly)
 
     def specialise(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo, folder: Path) -> None:
-        """On PoCL, launch one block of every block shape in the plans on zeros, so that it is compiled.
+        """On PoCL, have every block shape in the plans compiled, by launches that run nothing.
 
-        Not of what holds assembly: whether that may run at all is for others to say.
+        Where PoCL cannot be kept from running them, the device's process compiles at its first launch. Not of what
+        holds assembly: whether that may be used at all is for others to say.
         """
         if not is_pocl(device) or artifact.assembly:
             return
         program_folder = install_pocl(artifact.folder, pocl_cache())
         wanted = {key: step for plan in plans for key, step in _variants(plan)}
-        missing = {key: step for key, step in wanted.items() if not has_variant(program_folder, *key)}
+        missing = [step for key, step in wanted.items() if not has_variant(program_folder, *key)]
         if not missing:
             return
         target = self._target(device)
+        if self._runs_nothing is None:
+            self._runs_nothing = _runs_nothing(target)
+        if not self._runs_nothing:
+            return
         built, _ = build_from_source(target, artifact.unit)
-        for step in missing.values():
+        for step in missing:
             _launch_once(target, built, step, specialisation(step.grid, step.block)[1])
         for program in pocl_programs(pocl_cache()):
             if program_folder is None or program == program_folder:
-                save_pocl_variants(program, pocl_cache(), folder, missing)
+                save_pocl(program, pocl_cache(), folder)
 
     def private_folders(self, device: DeviceInfo) -> Sequence[Path]:
         """PoCL's cache, which is not in the scratch folder where that allows no code to be loaded."""
         return (pocl_cache(),) if is_pocl(device) else ()
-
-    def confine_builds(self, device: DeviceInfo) -> None:
-        """On PoCL: the filter of system calls that the device's process has, which tells where there is none."""
-        if is_pocl(device):
-            refuse_calls()
 
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
         """On PoCL the machine code's id, which depends on the launch; no figures."""
@@ -158,8 +161,23 @@ def _variants(plan: LaunchPlan) -> Iterator[tuple[tuple[str, str], PlanStep]]:
         yield (step.entry, specialisation(step.grid, step.block)[0]), step
 
 
+def _runs_nothing(target: Target) -> bool:
+    """Keep this process's PoCL from loading kernels, for good; whether a kernel of our own does nothing then."""
+    if not load_nothing_from(pocl_cache(), "libpocl"):
+        return False
+    cl = target.cl
+    program, _ = build_from_source(target, BuildUnit("opencl", _MARKS, "mark.cl", (), (), ("mark",)))
+    mark, value = cl.Kernel(program, "mark"), np.zeros(1, np.int32)
+    buffer = cl.Buffer(target.context, cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR, hostbuf=value)
+    mark.set_arg(0, buffer)
+    with cl.CommandQueue(target.context) as queue:
+        cl.enqueue_nd_range_kernel(queue, mark, (1,), (1,)).wait()
+        cl.enqueue_copy(queue, value, buffer)
+    return not value.any()
+
+
 def _launch_once(target: Target, program: Any, step: PlanStep, grid: tuple[int, int, int]) -> None:
-    """Run `step` on a reduced grid, on zeros of the right sizes that cost no memory until touched."""
+    """Launch `step` on a reduced grid, on zeros of the right sizes that cost no memory until touched."""
     cl = target.cl
     queue = cl.CommandQueue(target.context)
     kernel = make_kernel(cl, program, step.entry)

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit
-from kernelwright.backend.files import add_tree, copy_whole
+from kernelwright.backend.files import add_tree
 from kernelwright.backend.opencl.errors import code_of, driver_error, machine_error
 from kernelwright.identity import content_id
 
@@ -195,23 +195,15 @@ def pocl_programs(cache: Path) -> frozenset[Path]:
 def save_pocl(program_folder: Path, cache: Path, folder: Path) -> None:
     """Add what PoCL has of one program to the artifact in `folder`; safe beside readers."""
     target = folder / POCL_FOLDER / program_folder.relative_to(cache)
+    target.mkdir(parents=True, exist_ok=True)
     add_tree(program_folder, target)
-
-
-def save_pocl_variants(program_folder: Path, cache: Path, folder: Path, variants: Iterable[tuple[str, str]]) -> None:
-    """Add PoCL's machine code for launches, and nothing that a kernel which ran there may have put beside it."""
-    target = folder / POCL_FOLDER / program_folder.relative_to(cache)
-    for entry, name in variants:
-        made = Path(entry) / name / f"{entry}.so"
-        if (program_folder / made).is_file() and not (program_folder / made).is_symlink():
-            (target / made).parent.mkdir(parents=True, exist_ok=True)
-            copy_whole(program_folder / made, target / made)
 
 
 def install_pocl(folder: Path, cache: Path) -> Path | None:
     """Put an artifact's files into this process's PoCL cache; the program's folder there, if it has one."""
     for program_folder in pocl_programs(folder / POCL_FOLDER):
         target = cache / program_folder.relative_to(folder / POCL_FOLDER)
+        target.mkdir(parents=True, exist_ok=True)
         add_tree(program_folder, target)
         return target
     return None

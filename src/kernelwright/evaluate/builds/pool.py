@@ -17,6 +17,7 @@ import functools
 import os
 import queue
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,9 +38,8 @@ from kernelwright.backend.base import (
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
-from kernelwright.evaluate.builds.process_limits import soft_limits
 from kernelwright.evaluate.process.answering import HandsOver
-from kernelwright.evaluate.process.scratch import empty, refuse_unwritten, told_when_full
+from kernelwright.evaluate.process.scratch import refuse_unwritten, told_when_full
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.evaluate.process.write_fence import fence_writes
 from kernelwright.identity import content_id
@@ -74,7 +74,7 @@ class _BuilderArgument:
     backend_name: str
     device: DeviceInfo
     writable: Path
-    """Where kernels that are launched to be specialised may write; the artifact cache is elsewhere."""
+    """Where it may write on a host's own cores; the artifact cache is elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,10 @@ def make_builder(argument: object) -> Callable[[object], object]:
     """The handler of a build process; called in the child."""
     assert isinstance(argument, _BuilderArgument)
     backend = get_backend(argument.backend_name)
-    if argument.device.shares_host_cores:  # it runs kernels itself
-        fence_writes([argument.writable, *backend.private_folders(argument.device)])
-        backend.confine_builds(argument.device)
+    if argument.device.shares_host_cores:
+        trouble = fence_writes([argument.writable, *backend.private_folders(argument.device)])
+        if trouble:
+            sys.stderr.write(f"what is built here may write any file of yours: {trouble}\n")
     elif hasattr(os, "nice"):
         os.nice(NICENESS)
     return _Builder(backend, argument.device).handle
@@ -105,19 +106,14 @@ class _Builder:
     def __init__(self, backend: Backend, device: DeviceInfo) -> None:
         self._backend = backend
         self._device = device
-        self._limits = soft_limits()
 
     def handle(self, job: object) -> BuildResult:
         """Build or specialise; `build_s` is this process's share.
 
         Raises:
-            InfrastructureError: a kernel that was launched here before has lowered what this process may use, so
-                that nothing could be said of a failure.
             ScratchFull: there is no room for its files.
         """
         assert isinstance(job, _Job)
-        if any(now < self._limits[name] for name, now in soft_limits().items()):
-            raise InfrastructureError("an earlier kernel has lowered the limits of this build process")
         start_s = time.perf_counter()
         built, warning = self._compile(job) if job.artifact is None else self._specialise(job, job.artifact)
         return BuildResult(built, time.perf_counter() - start_s, is_cached=False, warning=warning)
@@ -137,7 +133,7 @@ class _Builder:
             with told_when_full():
                 _make_empty(job.folder)
                 self._backend.specialise(artifact, job.plans, self._device, job.folder)
-        except Exception as error:  # it launches the kernel, which may do anything to this process
+        except Exception as error:
             return artifact, f"compiling for the launch shape failed: {error}"
         return artifact, ""
 
@@ -319,19 +315,6 @@ class BuildPool:
             self._queue.put(task)
         return future
 
-    def forget(self) -> None:
-        """End the processes and remove their files: what kernels left there may be read. Later builds start new ones.
-
-        Nothing may be under way.
-
-        Raises:
-            InfrastructureError: a file cannot be removed.
-        """
-        for worker in self._workers:
-            worker.close()
-        if not empty(self._scratch):
-            raise InfrastructureError(f"build processes left files that cannot be removed in {self._scratch}")
-
     def close(self) -> None:
         """Cancel what waits, kill what builds, end all processes."""
         with self._lock:
@@ -370,7 +353,7 @@ class BuildPool:
     def _compiled(self, worker: WorkerProcess, task: _Task) -> BuildResult:
         start_s = time.perf_counter()
         failure = Failed("build", "compiler-crash", "the compiler was not started")
-        for attempt in range(1, ATTEMPTS + 1):
+        for _ in range(ATTEMPTS):
             try:
                 result = _answer(worker, _Job(task.unit, task.plans, worker.folder / "built"), self._timeout_s)
                 return replace(result, built=self._keep(task, result.built, worker.folder / "built"))
@@ -378,10 +361,6 @@ class BuildPool:
                 if self._is_closed:
                     raise
                 failure = _compiler_failure(error, self._timeout_s)
-            except Exception:  # a kernel that was launched to be specialised may have taken the process's files away
-                if attempt == ATTEMPTS or self._is_closed:
-                    raise
-                worker.kill()
         return BuildResult(failure, time.perf_counter() - start_s, is_cached=False)
 
     def _keep(self, task: _Task, built: Artifact | Failed, folder: Path) -> Artifact | Failed:
@@ -406,8 +385,7 @@ class BuildPool:
             if self._is_closed:
                 raise
             return f"compiling for the launch shape ended its process: {error.message}"
-        except Exception as error:  # the kernel may have taken the process's files away
-            worker.kill()
+        except Exception as error:
             return f"compiling for the launch shape failed: {error}"
         self._cache.add(task.key, folder)
         return result.warning

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import secrets
 import statistics
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -40,6 +41,8 @@ MOST_AGAIN = 5
 
 CONFIRMED_FROM = 1.5
 """Lower speedups differ too little from 1 to be told by so few launches."""
+
+NO_TIME = "the budget left no more time"
 
 SURE = 0.999
 """A gain of this confidence is one for a verdict too, however many candidates (up to 50) it is about."""
@@ -184,16 +187,31 @@ def _is_sure(samples_ms: Mapping[str, Sequence[Sequence[float]]], weights: Mappi
 class Confirmation:
     """Has launched in fresh processes what would be announced, and the next best where that is not confirmed."""
 
-    def __init__(self, launch: Callable[[int, str, float | None], FreshProcess | Failed], gains: Gains) -> None:
+    def __init__(
+        self,
+        launch: Callable[[int, str, float | None], FreshProcess | Failed],
+        gains: Gains,
+        *,
+        has_time: Callable[[float], bool] = lambda _seconds: True,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         """What a comparison gave.
 
         Args:
             launch: a fresh process with the candidate at a place on a workload, once, or until a later launch keeps
                 what it must of a speedup; why the candidate failed, if it did.
             gains: of the comparison.
+            has_time: whether so many seconds are left for more than what a budget is planned with: `FRESH_PROCESSES`
+                for each workload.
+            now: the clock that the seconds are of.
         """
         self._launch = launch
         self._gains = gains
+        self._has_time = has_time
+        self._now = now
+        self._planned = FRESH_PROCESSES * len(gains.speedups)
+        self._longest_s = 0.0
+        """That some `FRESH_PROCESSES` took."""
 
     def refuse(self, wrong: dict[int, str]) -> None:
         """Add to `wrong` what is not confirmed."""
@@ -211,18 +229,28 @@ class Confirmation:
     def _why_not(self, place: int, workload: str) -> str | None:
         """Why a speedup is not believed."""
         processes: list[FreshProcess] = []
-        speedup = self._gains.speedups[workload][place]
-        reason: str | None = None
-        for count in range(MOST_FRESH_PROCESSES):
-            if count % FRESH_PROCESSES == 0:  # a kernel cannot know which of its launches is the last one, and judged
-                goes_on = [None, speedup]
-                secrets.SystemRandom().shuffle(goes_on)
-            found = self._launch(place, workload, goes_on.pop())
+        reason: str | None = NO_TIME
+        while len(processes) < MOST_FRESH_PROCESSES:
+            if self._planned <= 0 and not self._has_time(self._longest_s):
+                return reason if reason == NO_TIME else f"{reason} ({NO_TIME})"
+            self._planned -= FRESH_PROCESSES
+            start_s = self._now()
+            failure = self._add_to(processes, place, workload)
+            self._longest_s = max(self._longest_s, self._now() - start_s)
+            reason = failure or not_confirmed(processes, self._gains.speedups[workload][place])
+            if failure or reason is None:
+                break
+        return reason
+
+    def _add_to(self, processes: list[FreshProcess], place: int, workload: str) -> str | None:
+        """Launch in `FRESH_PROCESSES` more; why the candidate failed in one, if it did."""
+        goes_on = [None, self._gains.speedups[workload][place]]
+        secrets.SystemRandom().shuffle(
+            goes_on
+        )  # a kernel cannot know which of its launches is the last one, and judged
+        for speedup in goes_on:
+            found = self._launch(place, workload, speedup)
             if not isinstance(found, FreshProcess):
                 return found.message
             processes.append(found)
-            if len(processes) % FRESH_PROCESSES == 0:
-                reason = not_confirmed(processes, speedup)
-                if reason is None:
-                    break
-        return reason
+        return None

@@ -9,6 +9,7 @@ import math
 import os
 import secrets
 import shutil
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +25,9 @@ from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.timing import hidden_work, with_hidden_work
 from kernelwright.evaluate.device_queue.confirm import (
+    FRESH_PROCESSES,
     MOST_AGAIN,
+    NO_TIME,
     Confirmation,
     FreshProcess,
     FreshTimes,
@@ -34,7 +37,7 @@ from kernelwright.evaluate.device_queue.confirm import (
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.process.scratch import empty
 from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied
-from kernelwright.problem.outcome import Failed
+from kernelwright.problem.outcome import Failed, Measurement
 
 COMPARE_WARMUP_COUNT = 3
 """Rounds of a comparison that do not count."""
@@ -50,6 +53,22 @@ MOST_AGAIN_MS = 2000.0
 
 LOAD_TIMEOUT_S = 60.0
 """For a comparison to load modules and fill memory before its first launch."""
+
+START_FACTOR = 2.0
+"""A fresh process that launches takes as many times as long as its start alone. From traces on 2 busy cores."""
+
+
+def confirm_s(process: DeviceProcess, baseline: Sequence[Measurement]) -> float:
+    """What confirming a gain on every workload takes, by estimate from the baseline's times.
+
+    A candidate's launches, of which there are one or two in a process, are taken to be as long as one of those.
+    """
+    if not process.device.shares_host_cores:
+        return 0.0
+    launch_ms = [statistics.median(each.samples_ms) * max(1.0, each.wall_ratio or 1.0) for each in baseline]
+    judging_s = [process.desk.judging_s(each.workload) for each in baseline]
+    start_s = START_FACTOR * len(baseline) * (process.worker.start_s or 0.0)
+    return FRESH_PROCESSES * (start_s + (BASELINE_LAUNCHES + 1) * math.fsum(launch_ms) / 1e3 + math.fsum(judging_s))
 
 
 def compare(
@@ -92,7 +111,7 @@ def compare(
             return _first_launch(process, baseline, candidate, speedup)
 
         process.say("a gain is confirmed in fresh processes")
-        Confirmation(launch, gains).refuse(wrong)
+        Confirmation(launch, gains, has_time=process.has_time).refuse(wrong)
     return results, wrong
 
 
@@ -181,12 +200,22 @@ def _judge_compared(
 def _compare_one(
     process: DeviceProcess, built: Sequence[Job], workload: str, *, rounds: int, wrong: dict[int, str]
 ) -> tuple[CompareDone, list[int]]:
-    """One workload's comparison, and the places of those that stand; the others are added to `wrong`."""
-    is_retried = False
+    """One workload's comparison, and the places of those that stand; the others are added to `wrong`.
+
+    What fails is compared again without the candidate that it failed with, as long as the budget has time for that.
+    """
+    is_retried, longest_s = False, 0.0
     while True:
         standing = [place for place in range(len(built)) if place not in wrong]
-        job = _compare_job(process, [built[place] for place in standing], workload, rounds=rounds)
-        done, reason = _try_to_compare(process, job, _compare_watch(process, [built[place] for place in standing]))
+        is_late = not process.has_time(longest_s) if longest_s else False
+        if is_late:
+            wrong.update(dict.fromkeys(standing[1:], f"not compared on workload {workload!r}: {NO_TIME}"))
+            standing = standing[:1]
+        start_s = time.monotonic()
+        jobs = [built[place] for place in standing]
+        job = _compare_job(process, jobs, workload, rounds=1 if is_late else rounds)
+        done, reason = _try_to_compare(process, job, _compare_watch(process, jobs))
+        longest_s = max(longest_s, time.monotonic() - start_s)
         if done is not None and not done.failed:
             return done, standing
         process.worker.kill()
@@ -210,14 +239,21 @@ def _find_late_harm(
 ) -> bool:
     """Whether some candidate does harm a while after its launch, when the baseline seems to be at fault.
 
-    Each is compared with the baseline alone; those with which that fails are added to `wrong`.
+    Each is compared with the baseline alone; those with which that fails are added to `wrong`, and so are those that
+    the budget leaves no time for.
     """
-    found = False
+    found, longest_s = False, 0.0
     for place in standing[1:]:
+        if not process.has_time(longest_s):
+            wrong[place] = f"the comparison failed twice, perhaps because of it: {NO_TIME}"
+            found = True
+            continue
+        start_s = time.monotonic()
         pair = (built[standing[0]], built[place])
         done, reason = _try_to_compare(
             process, _compare_job(process, pair, workload, rounds=rounds), _compare_watch(process, list(pair))
         )
+        longest_s = max(longest_s, time.monotonic() - start_s)
         if done is None or done.failed:
             process.worker.kill()
             wrong[place] = f"failed in the comparison: {reason or dict(done.failed if done else {})}"

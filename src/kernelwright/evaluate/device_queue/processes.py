@@ -137,6 +137,8 @@ class DeviceProcess:
         self.notes: list[str] = []
         self.say: Callable[[str], None] = lambda _text: None
         """Told what goes on, before it takes its time."""
+        self.left_s: Callable[[], float] | None = None
+        """The seconds that are left of the budget; None: it has no limit in time."""
         self._background = ThreadPoolExecutor(1, thread_name_prefix="background")
         """Asks the referee ahead of time; what it is asked fails again when it is needed."""
 
@@ -330,6 +332,10 @@ class DeviceProcess:
         if not memory_bytes or not set_bytes:
             return self.settings.input_sets
         return max(1, min(self.settings.input_sets, int((MEMORY_SHARE * memory_bytes - first_bytes) // set_bytes)))
+
+    def has_time(self, seconds: float) -> bool:
+        """Whether so much is left of the budget."""
+        return self.left_s is None or self.left_s() >= seconds
 
     def files(self, workload: str, dataset: Dataset) -> Mapping[str, Path]:
         """The inputs of a dataset, by argument."""

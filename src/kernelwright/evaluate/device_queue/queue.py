@@ -31,9 +31,6 @@ from kernelwright.evaluate.device.worker import (
     TimeJob,
 )
 from kernelwright.evaluate.device_queue.baseline import calibrate_on, planned
-from kernelwright.evaluate.device_queue.confirm import (
-    FRESH_PROCESSES,
-)
 from kernelwright.evaluate.device_queue.fast_checks import FastChecks, as_measurement, medians_ms
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.judge.referee import JudgeJob, Judgement
@@ -51,9 +48,6 @@ CEILING_BYTES = 256 * 1024 * 1024
 
 DOUBT_PAUSE_S = 1.0
 """Before doubtful times are taken for the last time: a burst of other work may be over then."""
-
-START_FACTOR = 2.0
-"""A fresh process that launches takes as many times as long as its start alone. From traces on 2 busy cores."""
 
 
 class DeviceLane:
@@ -132,15 +126,6 @@ class DeviceLane:
         if self.process.can_judge_aside:
             return later * seconds / max(1, first)
         return min(self.deferred_s, later * seconds / (first - 1)) if first > 1 else self.deferred_s
-
-    @property
-    def confirm_s(self) -> float:
-        """What confirming a gain on every workload takes, by estimate."""
-        if not self.process.device.shares_host_cores:
-            return 0.0
-        names = [workload.name for workload in self.process.problem.workloads]
-        calls_s = sum(self.process.desk.judging_s(name) for name in names)
-        return FRESH_PROCESSES * (START_FACTOR * len(names) * (self.process.worker.start_s or 0.0) + calls_s)
 
     def begin_later(self) -> None:
         """Have the data made that calibration has left for later, and a process kept in reserve.

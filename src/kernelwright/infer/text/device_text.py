@@ -13,19 +13,20 @@ from kernelwright.source.syntax import parse
 _OF_DEVICES = re.compile(r"\b(?:__device__|__global__|constexpr)\b")
 _HOST_HEADERS = frozenset(f"<{name}>" for name in (
     "vector", "iostream", "string", "chrono", "random", "memory", "map", "thread", "fstream", "sstream", "iomanip",
-    "numeric", "utility", "functional", "unordered_map", "iterator", "algorithm", "limits", "new", "set", "list",
-    "tuple", "array", "cstdio", "cstdlib", "cstring", "cmath", "ctime", "cassert", "climits", "cfloat", "cstdint",
-    "stdio.h", "stdlib.h", "string.h", "math.h", "time.h", "float.h", "limits.h", "unistd.h", "assert.h", "stdbool.h",
-    "getopt.h", "stdarg.h", "omp.h", "sys/time.h", "sys/types.h", "sys/stat.h", "sys/resource.h", "cuda.h",
-    "cuda_runtime.h", "cuda_runtime_api.h", "iostream.h", "ostream", "stdexcept", "type_traits", "cinttypes",
-    "inttypes.h", "bitset",
+    "numeric", "functional", "unordered_map", "iterator", "new", "set", "list", "tuple", "array", "mutex", "optional",
+    "ctime", "cassert", "time.h", "unistd.h", "assert.h", "stdbool.h", "getopt.h", "stdarg.h", "omp.h", "sys/time.h",
+    "sys/types.h", "sys/stat.h", "sys/resource.h", "cuda.h", "cuda_runtime_api.h", "iostream.h", "ostream",
+    "stdexcept", "cinttypes", "inttypes.h", "bitset", "cublas_v2.h", "curand.h", "cuda_profiler_api.h",
 ))  # fmt: skip
+"""Nothing of them is for device code."""
+_HOST_LIBRARIES = re.compile(r"[<\"](?:torch|ATen|c10|pybind11|thrust/(?:host|device)_vector)[/.]")
 
 
 def device_text(source: bytes, language: Language) -> bytes:
-    """The file with host functions and variables as blanks: those that nothing of the device names."""
+    """The file with host functions, variables and headers as blanks: those that nothing of the device names."""
     if language not in ("cuda", "hip"):
         return source
+    source = _without_instances(source)
     text = source.decode("utf-8", "surrogateescape")
     tree = parse(text, language)
     waiting = [
@@ -41,9 +42,14 @@ def device_text(source: bytes, language: Language) -> bytes:
         if not used:
             break
         waiting = [each for each in waiting if each not in used]
-    if not waiting:
-        return source
     return _without_host_headers(blanked)
+
+
+def _without_instances(source: bytes) -> bytes:
+    """The file without explicit instances, `template void run<float>(float *);`: they only name what is written."""
+    code = masked(source.decode("latin-1"))
+    found = re.finditer(r"(?:^|(?<=[;}]))\s*(?:extern\s+)?template\s+(?!<)[^;{}]*;", code, re.MULTILINE)
+    return _without(source, [Span(each.start(), each.end()) for each in found])
 
 
 def _is_of_device(source: bytes, function: Function) -> bool:
@@ -68,6 +74,7 @@ def _without(source: bytes, spans: list[Span]) -> bytes:
 def _without_host_headers(source: bytes) -> bytes:
     pieces = bytearray(source)
     for each in directives(masked(source.decode("latin-1"))):
-        if each.word == "include" and each.rest.strip() in _HOST_HEADERS:
+        name = each.rest.strip()
+        if each.word == "include" and (name in _HOST_HEADERS or _HOST_LIBRARIES.match(name)):
             pieces[each.start : each.end] = b" " * (each.end - each.start)
     return bytes(pieces)

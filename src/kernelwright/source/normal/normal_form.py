@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from kernelwright.source.edits import Edit, EditConflict, apply
 from kernelwright.source.language import Language
-from kernelwright.source.normal.branches import decide_branches, replace_references, resolve_aliases
+from kernelwright.source.normal.branches import decide_branches, replace_references, resolve_aliases, separate_arrays
 from kernelwright.source.normal.broadcasts import share_early
 from kernelwright.source.normal.draft import KernelText
 from kernelwright.source.normal.inlining import inline_calls
@@ -38,7 +38,7 @@ _STEPS: tuple[Callable[[KernelText], list[Edit]], ...] = (
     drop_conditionals, expand_macros, resolve_aliases,
     instantiate, inline_calls, decide_branches, replace_references, copy_fields,
     split_objects, share_early, head_loops, name_results,
-    split_statements, order_slices,
+    split_statements, order_slices, separate_arrays,
 )  # fmt: skip
 
 

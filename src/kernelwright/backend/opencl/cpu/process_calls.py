@@ -19,8 +19,11 @@ def library() -> ctypes.CDLL:
     found.dlopen.restype = ctypes.c_void_p
     found.dlopen.argtypes = (ctypes.c_char_p, ctypes.c_int)
     found.dlclose.argtypes = (ctypes.c_void_p,)
+    found.dlsym.restype = ctypes.c_void_p
+    found.dlsym.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
     found.dlinfo.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
     found.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    found.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return found
 
 
