@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -161,13 +161,26 @@ def _compiled(
     values = [jit.MockTensor(each[1:]) if isinstance(each, str) else each for each in arguments]
     said = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(said), _without_torch():
             given = {**dict(zip(_arguments(kernel), values, strict=True)), **constants, **options}
             compiled = kernel.warmup(grid=(1,), **given)
     except Exception as error:
         text = _text(error)
         raise BuildFailed(f"Triton refuses {entry!r}: {_last_line(text)}", f"{said.getvalue()}{text}") from error
     return compiled, said.getvalue()
+
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """Triton imports PyTorch to know its tensors, of which there are none here: seconds, in every build process."""
+    if "torch" in sys.modules:  # the kernel's file has imported it
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
 
 
 def _text(error: BaseException) -> str:
