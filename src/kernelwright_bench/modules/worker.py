@@ -5,6 +5,8 @@ It alone runs both files.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import os
 import sys
@@ -31,12 +33,14 @@ MODES: Mapping[str, Mapping[str, str]] = {"compiled": {}, "max-autotune": {"mode
 
 
 def make_timer(argument: object) -> Callable[[Any], object]:
-    """The handler: a job to its record.
+    """The handler: a job to its record; with an argument that is true, PyTorch is loaded before the first job.
 
     A job has `module` and `answer` (files), `device`, `rounds`, `modes` (names of `MODES`), `trials` (how many inputs
     are compared), `is_cold` (each call on its own with a cold cache, by the GPU's clock) and `most_s` (for all rounds).
     """
-    del argument
+    if argument:
+        with contextlib.suppress(ImportError):  # which the first job tells
+            importlib.import_module("torch")
     return _timed
 
 
