@@ -445,7 +445,6 @@ def _cuda(plan: RewriteBuilder, found: Stencil) -> Rewrite:
     add, subject = plan.parameter, plan.subject
     widths = tuple(n for n in (1, 2, 4, 8) if n * max(found.bytes_in, found.bytes_out) <= 16)
     wide = _covering(found, widths[-1])
-    high = 256 // wide
     names: dict[str, object] = {
         "METHOD": add("METHOD", (_WINDOW, _TILE), _WINDOW, "1: a window in registers; 2: a tile in shared memory"),
         "BLOCK_X": add("BLOCK_X", (16, 32, 64, 128, 256), wide, "threads of a block along the rows"),
