@@ -103,6 +103,15 @@ ROW_HEAD = "__global__ void f(const float* x, const float* w, float* y, int r, i
 CASES = {
     "a functor": _map(f"{FUNCTOR}{HEAD} each<float, act::Scaled<float>>(n, x, y, act::Scaled<float>()); }}"),
     "an object with pointers": _map(f"{OBJECT}{HEAD} body(Caster<float, float>{{x, y}}, n); }}"),
+    "a function that a template is given": _map(f"""template <typename T> __device__ T halved(const T& v) {{
+  return v * (T)0.5f;
+}}
+template <typename T, T (*ACT)(const T&), bool FIRST>
+__device__ __forceinline__ T gated(const T& a, const T& b) {{ return FIRST ? ACT(a) * b : a * ACT(b); }}
+{HEAD} for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {{
+  const float a = x[i], b = x[i];
+  y[i] = gated<float, halved<float>, true>(a, b);
+}} }}"""),
     "a vector type": Case(f"""{VECTORS}{HEAD}
   int i = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
   if (i + 4 <= n) {{
