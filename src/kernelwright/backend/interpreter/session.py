@@ -58,16 +58,34 @@ class _Whole(metaclass=_LikeInt):
         return int(value.item() if isinstance(value, np.ndarray) else value)
 
 
+def start_interpreter() -> Any:
+    """Triton's interpreter as a module; kernels of files that are imported from now on are run by it.
+
+    Raises:
+        MissingDependency: Triton or PyTorch is not installed.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported, which reads it then
+    require("torch", purpose=_PURPOSE)
+    interpreter: Any = require("triton.runtime.interpreter", purpose=_PURPOSE)
+    interpreter.int = _Whole
+    return interpreter
+
+
+def launch_interpreted(kernel: Any, grid: tuple[int, ...], arguments: Mapping[str, object]) -> None:
+    """Launch a kernel of a file that was imported since `start_interpreter`, out of its autotuner and heuristics."""
+    kind = start_interpreter().InterpretedFunction
+    while not isinstance(kernel, kind):
+        kernel = kernel.fn
+    kernel[grid](**arguments)
+
+
 class InterpreterSession(DeviceSession):
     """Memory of the host, and kernels that are Python."""
 
     def __init__(self) -> None:
-        os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported, which reads it then
+        self._kind = start_interpreter().InterpretedFunction
         self._torch: Any = require("torch", purpose=_PURPOSE)
         self._torch.set_num_threads(1)
-        interpreter: Any = require("triton.runtime.interpreter", purpose=_PURPOSE)
-        interpreter.int = _Whole
-        self._kind = interpreter.InterpretedFunction
 
     @property
     def timer(self) -> str:
