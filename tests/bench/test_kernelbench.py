@@ -17,6 +17,7 @@ from kernelwright.errors import StoreError, UsageError
 from kernelwright_bench.modules.checkout import problems_of
 from kernelwright_bench.modules.kernelbench import KernelBenchWords, run_kernelbench
 from kernelwright_bench.modules.official import ask_official
+from kernelwright_bench.modules.solving import Helpers
 from kernelwright_bench.modules.table import disagreements, document, markdown, summary
 
 SQUARE = """
@@ -82,7 +83,10 @@ def asked(checkout: Path, text: str, *, timeout_s: float = 60.0) -> dict[str, An
     answer = checkout / "answer.py"
     answer.write_text(text)
     module = checkout / "KernelBench" / "level1" / "2_Softmax.py"
-    return ask_official(checkout, module, answer, timeout_s=timeout_s, build=checkout / "build", needs_cuda=False)
+    with Helpers.started(is_early=False) as helpers:
+        return ask_official(
+            checkout, module, answer, timeout_s=timeout_s, evaluator=helpers.evaluator, needs_cuda=False
+        )
 
 
 def test_a_folder_without_problems_is_refused(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +123,7 @@ def test_the_evaluator_is_called_as_its_own_scripts_call_it(checkout: Path) -> N
     found = asked(checkout, "right, does pass")
     assert (found["compiled"], found["is_correct"]) == (True, True)
     assert found["metadata"]["trials"] == "5"
-    assert found["metadata"]["build"] == str(checkout / "build")
+    assert Path(found["metadata"]["build"]).name == "extensions"
     assert found["static"] == {"is_valid": False, "errors": ["word pass"], "warnings": []}
     assert asked(checkout, "another")["is_correct"] is False
 
@@ -198,7 +202,7 @@ def test_what_has_a_record_is_not_run_again(checkout: Path, tmp_path: Path) -> N
     pytest.importorskip("pyopencl")
     run: list[str] = []
 
-    def solved(file: Path, folder: Path, settings: object, *, tell: object) -> dict[str, Any]:
+    def solved(file: Path, folder: Path, settings: object, helpers: object, *, tell: object) -> dict[str, Any]:
         run.append(file.stem)
         return record(file.stem, None)
 

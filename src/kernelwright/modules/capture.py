@@ -5,6 +5,7 @@ It takes `{"file": PATH}` and answers the document that `graph.read_graph` reads
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import sys
@@ -22,9 +23,22 @@ _RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal_")
 
 
 def make_capture(argument: object) -> Callable[[object], object]:
-    """The handler: a module's file to its graph."""
-    del argument
+    """The handler: a module's file to its graph.
+
+    Args:
+        argument: True: PyTorch is loaded at once, before the first file; what is missing is told with that file.
+    """
+    if argument:
+        with contextlib.suppress(Exception):
+            _export_something()
     return lambda job: _captured(Path(str(job)))
+
+
+def _export_something() -> None:
+    """The first export of a process loads most of PyTorch's compiler, which takes seconds."""
+    import torch
+
+    torch.export.export(torch.nn.ReLU(), (torch.zeros(1),)).run_decompositions()
 
 
 def _captured(file: Path) -> dict[str, Any]:

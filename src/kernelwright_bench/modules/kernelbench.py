@@ -18,7 +18,7 @@ from kernelwright.store.files import explain, write_atomically
 from kernelwright.tuning.settings import TuneSettings, parse_budget
 from kernelwright.version import VERSION
 from kernelwright_bench.modules.checkout import problems_of
-from kernelwright_bench.modules.solving import Interrupted, SolveSettings, chosen_device, solve
+from kernelwright_bench.modules.solving import Helpers, Interrupted, SolveSettings, chosen_machine, solve
 from kernelwright_bench.modules.table import document, is_correct, markdown
 
 RECORD = "record.json"
@@ -58,11 +58,12 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         StoreError: the folder cannot be written, or a record there cannot be read.
     """
     problems = problems_of(words.checkout, words.level, words.ids)
-    device, language = chosen_device(words.device)
-    tune = TuneSettings(budget=parse_budget(words.budget), device=device)
+    budget = parse_budget(words.budget)
+    machine = chosen_machine(words.device)
+    tune = TuneSettings(budget=budget, device=machine.known.id)
     settings = SolveSettings(
         optimize=OptimizeSettings(tune=tune, model=words.model, memory="off"),
-        language=language,
+        machine=machine,
         rounds=words.rounds,
         modes=("compiled", "max-autotune") if words.has_max_autotune else ("compiled",),
         most_s=COMPARISON_S,
@@ -70,22 +71,23 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         checkout=words.checkout.resolve(),
     )
     told = {"kernelwright": VERSION, "level": words.level, "budget": words.budget, "model": words.model,
-            "device": device}  # fmt: skip
+            "device": machine.known.name}  # fmt: skip
     records: list[dict[str, Any]] = []
-    for number, file in problems.items():
-        folder = words.out.resolve() / f"level{words.level}" / f"{number:03d}"
-        try:
+    with Helpers.started(is_early=settings.place == "cuda") as helpers:
+        for number, file in problems.items():
+            folder = words.out.resolve() / f"level{words.level}" / f"{number:03d}"
             record = _read(folder / RECORD)
             if record is None:
-                record = solved(file, folder, settings, tell=_tell)
+                try:
+                    record = solved(file, folder, settings, helpers, tell=_tell)
+                except Interrupted:
+                    _tell(f"interrupted; the same command goes on with problem {number}")
+                    return 130
                 _write(folder / RECORD, record)
-        except Interrupted:
-            _tell(f"interrupted; the same command goes on with problem {number}")
-            return 130
-        records.append(record)
-        _tell(f"{file.stem}: {'correct' if is_correct(record) else record['why'] or record['compared']['differs']}")
-        _write(words.out / f"level{words.level}.json", document(records, told))
-        _write_text(words.out / f"level{words.level}.md", markdown(records, told))
+            records.append(record)
+            _tell(f"{file.stem}: {'correct' if is_correct(record) else record['why'] or record['compared']['differs']}")
+            _write(words.out / f"level{words.level}.json", document(records, told))
+            _write_text(words.out / f"level{words.level}.md", markdown(records, told))
     typer.echo(json.dumps(document(records, told), indent=1) if words.is_json else markdown(records, told))
     return 0
 
