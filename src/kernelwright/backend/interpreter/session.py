@@ -16,6 +16,7 @@ from kernelwright.backend.base import (
     BoundBuffer,
     BoundLaunch,
     BufferArgument,
+    BuildUnit,
     Bytes,
     DeviceSession,
     LaunchFailed,
@@ -92,10 +93,11 @@ class InterpreterSession(DeviceSession):
         """None: what a launch takes here says nothing."""
         return "none"
 
-    def load(self, artifact: Artifact) -> _Interpreted:
-        """Run the file with the interpreter switched on."""
-        unit = artifact.unit
-        (entry,) = unit.entries
+    def load(self, artifact: Artifact) -> dict[str, _Interpreted]:
+        """Run the file with the interpreter switched on; its kernels by entry."""
+        return {entry: self._load(artifact.unit, entry) for entry in artifact.unit.entries}
+
+    def _load(self, unit: BuildUnit, entry: str) -> _Interpreted:
         function = find_kernel(run_file(unit.source, unit.file_name), entry, unit.file_name, self._kind)
         parameters = triton_kernel(unit.source, Path(unit.file_name), entry).parameters
         _, constants = constants_of(unit, [each.name for each in parameters])
@@ -139,7 +141,7 @@ class InterpreterSession(DeviceSession):
     def launch(self, launches: Sequence[BoundLaunch]) -> None:
         """Every program of every launch, in order."""
         for each in launches:
-            self._launch(each.module, each.step, each.buffers)
+            self._launch(each.module[each.step.entry], each.step, each.buffers)
 
     def time(self, launches: Sequence[BoundLaunch]) -> float:
         """What the interpreter took, which nobody may show as a kernel's time."""

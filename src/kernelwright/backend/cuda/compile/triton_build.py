@@ -47,8 +47,8 @@ class TritonBuilt:
     log: str
 
 
-def compile_triton(unit: BuildUnit, device: DeviceInfo) -> TritonBuilt:
-    """Compile the unit's one kernel for `device`, which need not be here.
+def compile_triton(unit: BuildUnit, device: DeviceInfo) -> dict[str, TritonBuilt]:
+    """Compile each of the unit's kernels for `device`, which need not be here.
 
     Raises:
         BuildFailed: the file does not run, or Triton refuses the kernel or its arguments.
@@ -57,10 +57,14 @@ def compile_triton(unit: BuildUnit, device: DeviceInfo) -> TritonBuilt:
     capability = device.limits.get("compute_capability")
     if capability is None:
         raise InfrastructureError(f"the device {device.id!r} does not tell its compute capability")
-    (entry,) = unit.entries
     _prepare(capability)
+    module = run_file(unit.source, unit.file_name)
+    return {entry: _compile_entry(unit, module, entry) for entry in unit.entries}
+
+
+def _compile_entry(unit: BuildUnit, module: ModuleType, entry: str) -> TritonBuilt:
     jit = require("triton.runtime.jit", purpose=_PURPOSE)
-    kernel = find_kernel(run_file(unit.source, unit.file_name), entry, unit.file_name, jit.JITFunction)
+    kernel = find_kernel(module, entry, unit.file_name, jit.JITFunction)
     options, constants = constants_of(unit, kernel.arg_names)
     compiled, log = _compiled(kernel, launch_arguments(unit, entry), constants, options, entry)
     launch = _launch(compiled, kernel)
