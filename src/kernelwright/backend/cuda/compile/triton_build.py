@@ -174,17 +174,24 @@ def _compiled(
     return compiled, said.getvalue()
 
 
+class _NoTorch:
+    """Says that PyTorch is not installed, among what finds modules."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Nothing about other modules."""
+        if name == "torch":
+            raise ImportError("PyTorch is not needed here")
+
+
 @contextlib.contextmanager
 def _without_torch() -> Iterator[None]:
     """Triton imports PyTorch to know its tensors, of which there are none here: seconds, in every build process."""
-    if "torch" in sys.modules:  # the kernel's file has imported it
-        yield
-        return
-    sys.modules["torch"] = None  # type: ignore[assignment]
+    sys.meta_path.insert(0, _NoTorch)
     try:
-        yield
+        yield  # where the kernel's file has imported it, it stays
     finally:
-        del sys.modules["torch"]
+        sys.meta_path.remove(_NoTorch)
 
 
 def _text(error: BaseException) -> str:
