@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,35 @@ def test_a_part_of_what_is_joined_is_read_only_where_it_has_something() -> None:
     joined = node("both", "aten.cat.default", [6, 20], tensors=[X, X], dim=1)
     text = lower(graph(joined)).text("opencl")
     assert "= i0 % 20 < 10 ? x[(i0 / 20) * 10 + i0 % 20] : x[(i0 / 20) * 10 + i0 % 20 - 10];" in text
+
+
+def test_a_place_that_a_tensor_names_is_read_within_the_tensor() -> None:
+    places = node("places", "aten._to_copy.default", [6, 10], "int64", self=X)
+    taken = node("taken", "aten.gather.default", [6, 10], self=X, dim=1, index={"ref": "places"})
+    text = lower(graph(places, taken)).text("opencl")
+    assert re.search(r"x\[\(\(i0 / 10\) \* 10\) \+ min\(max\(.* < 0 \? .* \+ 10 : .*, 0\), 9\)\];", text), text
+
+
+def test_a_question_about_a_number_is_asked_of_its_own_type() -> None:
+    """As a bool, NaN equals itself."""
+    text = lower(graph(node("lost", "aten.isnan.default", [6, 10], "bool", self=X))).text("opencl")
+    assert "(uchar)" not in text
+    assert "x[i0] != 0" not in text
+
+
+def test_places_of_a_maximum_are_computed_only_where_they_are_used() -> None:
+    both = node("both", "aten.max.dim", [6], self=X, dim=1, keepdim=False)
+    both["results"].append({"shape": [6], "dtype": "int64"})
+    values = {"name": "values", "op": "getitem", "arguments": {"of": {"ref": "both"}, "index": 0}}
+    first = {**values, "results": both["results"][:1]}
+    assert lower(graph(both, first)).text("opencl").count("for (") == 1
+    second = {
+        **values,
+        "name": "places",
+        "arguments": {"of": {"ref": "both"}, "index": 1},
+        "results": both["results"][1:],
+    }
+    assert lower(graph(both, first, second)).text("opencl").count("for (") == 2
 
 
 def test_a_buffer_that_forward_changes_is_an_output_and_an_input_is_refused() -> None:

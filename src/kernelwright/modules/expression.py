@@ -28,7 +28,7 @@ class ElementFormula:
     buffer: str | None = None
     """A load's."""
     index: TensorIndex | None = None
-    """A load's place."""
+    """A load's place; None for a load: its only part is the place."""
     conditions: tuple[str, ...] = ()
     """Where not empty: the first part where they all hold, and only there is it read; else the second."""
 
@@ -76,9 +76,25 @@ def stored(buffer: str, tensor: Tensor) -> Value:
     return Value(tensor, _Memo(lambda indices: load(buffer, flattened(indices, tensor.shape), tensor.dtype)), buffer)
 
 
+def broadcast(indices: tuple[TensorIndex, ...], shape: Sequence[int]) -> tuple[TensorIndex, ...]:
+    """The indices of an operand that is broadcast to a result's shape."""
+    own = indices[len(indices) - len(shape) :] if shape else ()
+    return tuple(TensorIndex(0) if extent == 1 else index for index, extent in zip(own, shape, strict=True))
+
+
 def load(buffer: str, index: TensorIndex, dtype: str) -> ElementFormula:
     """A number that is read."""
     return ElementFormula("", dtype, buffer=buffer, index=index)
+
+
+def load_at(buffer: str, place: ElementFormula, dtype: str) -> ElementFormula:
+    """A number that is read from a place that is computed."""
+    return ElementFormula("", dtype, (place,), buffer=buffer)
+
+
+def position(index: TensorIndex, dtype: str) -> ElementFormula:
+    """An index as a number."""
+    return cast(ElementFormula(index.text(is_operand=True), "int32"), dtype)
 
 
 def apply(form: str, dtype: str, *parts: ElementFormula) -> ElementFormula:

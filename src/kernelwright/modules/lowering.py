@@ -84,6 +84,9 @@ def lower(graph: Graph) -> LoweredProgram:
     """
     _refuse_unknown(graph)
     stages = Stages()
+    stages.taken = {
+        (each.arguments["of"]["ref"], each.arguments["index"]) for each in graph.nodes if each.op == "getitem"
+    }
     values: dict[str, Any] = {each.name: stored(each.name, each.tensor) for each in graph.inputs}
     for node in graph.nodes:
         stages.node = node.name

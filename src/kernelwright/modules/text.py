@@ -167,8 +167,8 @@ def _statements(element: ElementFormula, own: Mapping[str, str], prefix: str) ->
         if id(each) in known:
             return known[id(each)]
         if each.buffer is not None:
-            assert each.index is not None
-            shown = own.get(each.buffer) or f"{each.buffer}[{each.index.text()}]"
+            place = text(each.parts[0]) if each.index is None else each.index.text()
+            shown = own.get(each.buffer) or f"{each.buffer}[{_bare(place)}]"
         elif each.conditions:
             value, other = each.parts
             shown = f"({' && '.join(each.conditions)} ? {text(value)} : {text(other)})"
