@@ -223,6 +223,13 @@ def test_values_that_say_where_to_write_are_all_different(tmp_path: Path, guard:
     assert 'file = "at.npy"' in files["problem.toml"].decode()
 
 
+def test_a_macros_parameter_is_no_word(tmp_path: Path) -> None:
+    source = "#define AT(i, n) ((i) * (n))\n__kernel void k(__global float *x, int rows) {\n"
+    source += "  int i = get_global_id(0);\n  if (i < rows) x[AT(i, 2)] = 0;\n}\n"
+    with pytest.raises(UsageError, match="'n'"):
+        inferred(tmp_path, source, "rows=64", "n=100")
+
+
 def test_lengths_of_walks_are_what_rows_have_room_for(tmp_path: Path) -> None:
     source = "__global__ void k(const float *x, const int *lens, float *y, int rows, int most, int width) {\n"
     source += "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= rows) return;\n  float s = 0;\n"

@@ -20,6 +20,7 @@ from kernelwright.tactics.registry import TACTICS, tactic
 MAP = {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n"}
 LINE = [{"n": 96}, {"n": 3}]
 ROWS = {"x": "in float32 r,n", "w": "in float32 n", "y": "out float32 r,n", "r": "int32 =r", "n": "int32 =n"}
+FIRST = {**ROWS, "y": "inout float32 r,n"}
 SIZES = [{"r": 5, "n": 96}, {"r": 1, "n": 7}]
 PAIRS = {"x": "inout float32 n,2,h", "c": "in float32 n,h", "n": "int32 =n", "h": "int32 =h"}
 
@@ -170,6 +171,53 @@ __kernel void f(__global const float* x, __global float* y, int n) {
   float mean = s / n, inv = rsqrtf(t / n - mean * mean + 1.0f);
   for (int i = threadIdx.x; i < n; i += 64) y[blockIdx.x * n + i] = (x[blockIdx.x * n + i] - mean) * inv * w[i];
 }}""", "row-registers", ROWS, ("r",), ("64",)),
+    "the first thread sums up and stores more": Case(f"""{ROW_HEAD}
+  __shared__ float part[64];
+  float s = 0.f;
+  for (int i = threadIdx.x; i < n; i += 64) s += x[blockIdx.x * n + i] * w[i];
+  part[threadIdx.x] = s;
+  __syncthreads();
+  if (threadIdx.x == 0) {{
+    float all = 0.f;
+    for (int k = 0; k < 64; k++) all += part[k];
+    y[blockIdx.x * n] = sqrtf(all * all + w[0] * w[0]);
+  }}
+}}""", "block-joins", FIRST, ("r",), ("64",)),
+    "a warp's function in two levels, stored by one": Case("""__device__ float over(float v) {
+  for (int o = 16; o > 0; o /= 2) v = fmaxf(v, __shfl_down_sync(0xffffffffu, v, o));
+  return v;
+}
+__device__ float total(float v) {
+  for (int o = 16; o > 0; o /= 2) v += __shfl_down_sync(0xffffffffu, v, o);
+  return v;
+}
+__global__ void f(const float* x, const float* w, float* y, int r, int n) {
+  int lane = threadIdx.x & 31, wid = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  float m = -INFINITY;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) m = fmaxf(m, x[blockIdx.x * n + i]);
+  __shared__ float part[32];
+  m = over(m);
+  if (lane == 0) part[wid] = m;
+  __syncthreads();
+  if (wid == 0) {
+    m = lane < warps ? part[lane] : -INFINITY;
+    m = over(m);
+    if (lane == 0) part[0] = m;
+  }
+  __syncthreads();
+  m = part[0];
+  __syncthreads();
+  float s = 0.f;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) s += expf(x[blockIdx.x * n + i] - m);
+  s = total(s);
+  if (lane == 0) part[wid] = s;
+  __syncthreads();
+  if (wid == 0) {
+    s = lane < warps ? part[lane] : 0.f;
+    s = total(s);
+    if (lane == 0) y[blockIdx.x * n] = logf(s) + m - w[0];
+  }
+}""", "block-joins", FIRST, ("r",), ("64",)),
     "a reduction by a functor": Case(f"""{REDUCE}{ROW_HEAD}
   float s = 0.f;
   for (int i = threadIdx.x; i < n; i += 64) s += x[blockIdx.x * n + i];

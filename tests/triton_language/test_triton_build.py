@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -178,3 +180,19 @@ def test_a_configuration_that_does_not_fit_is_a_failure_with_its_numbers(triton,
     assert isinstance(failed, Failed)
     assert (failed.stage, failed.reason) == ("resources", "too-much-local-memory")
     assert "the device has 232,448" in failed.message
+
+
+def test_a_build_imports_torch_only_for_a_file_that_does(triton, triton_problem, tmp_path):
+    """Which takes seconds in every build process."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[3]); import test_triton_build as t; from pathlib import Path\n"
+        "job = t.jobs_of(Path(sys.argv[1]))[0]; t.built(job, Path(sys.argv[2])); print('torch' in sys.modules)"
+    )
+    folder = triton_problem()
+    done = subprocess.run(
+        [sys.executable, "-c", code, folder, tmp_path / "a", Path(__file__).parent],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["False"], done.stderr

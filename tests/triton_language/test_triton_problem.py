@@ -10,15 +10,18 @@ from triton_problems import HEADER, HOPPER, KERNEL, PROBLEM
 from kernelwright.agent.written import written_template
 from kernelwright.backend.base import BufferArgument, PlanStep, ScalarArgument
 from kernelwright.backend.cuda.triton_launch import TritonLaunch
-from kernelwright.errors import SpecError
+from kernelwright.errors import SpecError, UserError
 from kernelwright.evaluate.builds.render import render
-from kernelwright.export.run import formats_for
+from kernelwright.export.run import export_run, formats_for, usual_formats
 from kernelwright.problem.config import Config
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.load import load_template, template_of_text
 from kernelwright.template.model import Candidate
+from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
 
 VALUES = "{ values = [1, 2], default = 1 }\n# "
 
@@ -162,3 +165,14 @@ def test_every_dtype_has_a_pointer_that_is_named(triton_problem):
     for name in DTYPES:
         problem = PROBLEM.replace('x = { role = "input", dtype = "float32"', f'x = {{ role = "input", dtype = "{name}"')
         assert json.loads(rendered(triton_problem(problem=problem))[0].unit.options[0])["scale"][0] == f"*{name}"
+
+
+def test_a_finished_run_is_exported_as_its_language_allows(triton_problem, tmp_path):
+    settings = TuneSettings(budget=Budget(evaluations=3), data_seed=1)
+    machine = SimulatedMachine(lambda config, workload: 2.0 - 0.1 * config["num_warps"] if config else 3.0)
+    tune(triton_problem(), settings=settings, run=tmp_path / "run", machine=machine)
+    written = export_run(tmp_path / "run", tmp_path / "out", formats=usual_formats(tmp_path / "run"))
+    assert [each.name for each in written] == ["scale.json", "scale.t4.json"]
+    for name in ("source", "header"):
+        with pytest.raises(UserError, match="its values are arguments of the launch"):
+            export_run(tmp_path / "run", tmp_path / "out", formats=(name,))

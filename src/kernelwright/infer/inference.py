@@ -118,6 +118,7 @@ def _macros_said(source: str, signature: KernelSignature, words: Words) -> dict[
     defined = {each.name for each in definitions_of(code)}
     parameters = {each.name for each in signature.parameters or ()}
     guarded = {each.guarded for each in directives(code)}
+    parameters |= {name for each in definitions_of(code) for name in each.parameters or ()}
     return {
         name: words.texts.get(name, str(number))
         for name, number in words.numbers.items()
@@ -241,8 +242,10 @@ class _Inference:
         tables = [f"{each.name}_values" for each in self._parameters if each.is_pointer]
         launch = self._launch_names()
         pointers = {each.name for each in self._parameters if each.is_pointer}
+        is_sizeless = not any(self._dtypes[each.name].is_integer for each in self._parameters if not each.is_pointer)
+        own = [ONE_SIZE] if is_sizeless else []
         for name in self._words.names:
-            if name not in {*known, *launch, *tables, *self._macros, ONE_SIZE}:
+            if name not in {*known, *launch, *tables, *self._macros, *own}:
                 raise UsageError(
                     f"the kernel {self._signature.name!r} takes no argument {name!r}; it takes {', '.join(known)}",
                     hint=did_you_mean(name, [*known, *launch]) or "leave it out",

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ SAMPLE_S = 0.002
 """A warm sample is at least about so long: several calls where one is shorter."""
 FLUSHED_BYTES = 256 << 20
 """Written before each cold call, as the official evaluator does; more than any GPU's last cache."""
+UNSEEN = 10_000
+"""Added to the seed for inputs that the answer has not seen while it was timed."""
 LEAST_ROUNDS = 6
 """So many in any time: fewer give no interval with 95 % confidence."""
 MODES: Mapping[str, Mapping[str, str]] = {"compiled": {}, "max-autotune": {"mode": "max-autotune"}}
@@ -58,7 +61,8 @@ def _timed(job: Mapping[str, Any]) -> dict[str, Any]:
         begun = time.perf_counter()
         answered = _loaded(answer, "answer")
         new = _made(torch, answered, "ModelNew", device)
-        new(*inputs)
+        new(*_own(inputs))
+        _wait(torch, device)
         first = {"answer": time.perf_counter() - begun}
         differs = _difference(torch, loaded, answered, int(job["trials"]), device)
     record = {"torch": str(torch.__version__), "differs": differs, "notes": notes, "refused": {}}
@@ -69,6 +73,15 @@ def _timed(job: Mapping[str, Any]) -> dict[str, Any]:
         compiled, refused = _compiled(torch, loaded, inputs, job, first)
         watch = _cold(torch) if job["is_cold"] and device == "cuda" else _warm(torch, device)
         samples = _samples(calls | compiled, inputs, watch, int(job["rounds"]), float(job["most_s"]))
+        unseen = _inputs(torch, loaded, SEED + UNSEEN, device)
+        wanted = _results(_made(torch, loaded, "Model", device)(*_own(unseen)))
+        if not all(_agree(torch, *pair) for pair in zip(wanted, _results(new(*unseen)), strict=True)):
+            return {
+                **record,
+                "differs": "what was timed differs on inputs that it had not seen",
+                "samples_s": {},
+                "compile_s": first,
+            }
     return {**record, "refused": refused, "samples_s": samples, "compile_s": first}
 
 
@@ -92,6 +105,16 @@ def _inputs(torch: Any, loaded: Any, seed: int, device: str) -> list[Any]:
     return [each.to(device) if hasattr(each, "to") else each for each in loaded.get_inputs()]
 
 
+def _own(inputs: Sequence[Any]) -> list[Any]:
+    """Copies of tensors: what one call writes into its inputs, no other sees."""
+    return [each.clone() if hasattr(each, "clone") else each for each in inputs]
+
+
+def _wait(torch: Any, device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 def _results(found: Any) -> tuple[Any, ...]:
     return tuple(found) if isinstance(found, tuple | list) else (found,)
 
@@ -110,7 +133,7 @@ def _difference(torch: Any, loaded: Any, answered: Any, trials: int, device: str
     model, new = _made(torch, loaded, "Model", device), _made(torch, answered, "ModelNew", device)
     for trial in range(trials):
         inputs = _inputs(torch, loaded, SEED + trial, device)
-        wanted, found = _results(model(*inputs)), _results(new(*inputs))
+        wanted, found = _results(model(*_own(inputs))), _results(new(*inputs))
         if len(wanted) != len(found):
             return f"the answer returns {len(found)} tensors, expected {len(wanted)}"
         named = [(f"result {place}", one, other) for place, (one, other) in enumerate(zip(wanted, found, strict=True))]
@@ -152,10 +175,12 @@ def _compiled(
     """The compiled modules that were asked for, and by name why one is missing; `first` gets their first calls in s."""
     found, refused = dict[str, Any](), dict[str, str]()
     for name in job["modes"]:
+        _wait(torch, str(job["device"]))
         begun = time.perf_counter()
         try:
             compiled = torch.compile(_made(torch, loaded, "Model", str(job["device"])), **MODES[name])
-            compiled(*inputs)
+            compiled(*_own(inputs))
+            _wait(torch, str(job["device"]))
         except Exception as error:  # a compiler's failure is a result here
             refused[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
             continue
@@ -169,14 +194,13 @@ Watch = Callable[[Callable[[], Any]], Callable[[], float]]
 
 def _warm(torch: Any, device: str) -> Watch:
     """Whole calls, one after the other, with all that Python does around the kernels."""
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
 
     def seconds(call: Callable[[], Any], count: int) -> float:
-        wait()
+        _wait(torch, device)
         begun = time.perf_counter()
         for _ in range(count):
             call()
-        wait()
+        _wait(torch, device)
         return (time.perf_counter() - begun) / count
 
     def prepared(call: Callable[[], Any]) -> Callable[[], float]:
@@ -211,8 +235,8 @@ def _cold(torch: Any) -> Watch:
 def _samples(
     calls: Mapping[str, Callable[..., Any]], inputs: Sequence[Any], watch: Watch, rounds: int, most_s: float
 ) -> dict[str, list[float]]:
-    """Seconds of a call by name, one from each round, in turns; the order turns from round to round."""
-    timers = {name: watch(lambda call=call: call(*inputs)) for name, call in calls.items()}  # type: ignore[misc]
+    """Seconds of a call by name, one from each round, in turns; each has inputs of its own. The order turns."""
+    timers = {name: watch(partial(call, *_own(inputs))) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     end_s = time.perf_counter() + most_s
     for names in _turns([*calls], rounds):

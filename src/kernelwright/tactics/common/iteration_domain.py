@@ -10,10 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernelwright.analysis.facts import Access, LoopFact
-from kernelwright.analysis.patterns.ownership import owns_elements
+from kernelwright.analysis.facts import Access, Atom, LoopFact
 from kernelwright.analysis.polynomial import Polynomial, named
-from kernelwright.analysis.polynomial import number as constant
 from kernelwright.errors import SpecError
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
@@ -21,7 +19,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.block_functions import refuse_asking_helpers
 from kernelwright.tactics.common.editing import declaration_start, refuse_unread
-from kernelwright.tactics.common.launches import Extent, extents, is_number, number, only_shape
+from kernelwright.tactics.common.launches import Extent, extents, is_number, only_shape
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 
 AXES = ("x", "y", "z")
@@ -65,22 +63,39 @@ def _refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
 def has_own(subject: Subject, array: str) -> bool:
     """Whether every thread touches only elements of an array that no other one touches.
 
-    Every place of it is the same function of the thread and of loops that count alike: threads that met at one element
-    would race in the kernel as it is. Or different threads are proved to have different elements.
+    A thread that stores wherever it reads does: two threads that met at one element would race in the kernel as it is.
+    Places are told apart by what they are of the thread and of loops that count alike.
     """
     atoms = subject.analysis.facts.atoms
-    forms = {_in_common(subject, each.element) for each in subject.analysis.facts.accesses if each.array == array}
-    form = next(iter(forms))
-    kinds = set() if form is None else {atoms[name].kind for name in form.names}
-    if len(forms) == 1 and "thread" in kinds and kinds <= {"thread", "loop", "size"}:
+    stored: dict[tuple[Polynomial, Polynomial], list[frozenset[int]]] = {}
+    read: list[tuple[tuple[Polynomial, Polynomial], frozenset[int]]] = []
+    for each in subject.analysis.facts.accesses:
+        if each.array != array:
+            continue
+        form = _in_common(subject, each.element)
+        kinds = set() if form is None else {atoms[name].kind for name in _names_within(form, atoms)}
+        is_followed = "thread" in kinds and kinds <= {"thread", "loop", "size", "quotient", "remainder"}
+        if form is None or not is_followed:
+            return False
+        place = form, each.width
+        if each.kind != "read":
+            stored.setdefault(place, []).append(frozenset(each.guards))
+        if each.kind != "write":
+            read.append((place, frozenset(each.guards)))
+    if len({place for place, _ in read} | stored.keys()) == 1:
         return True
-    covered = zip(AXES, extents(only_shape(subject)), strict=True)
-    launched = {
-        axis: None if (threads := number(each.block)) is None else constant(threads)
-        for axis, each in covered
-        if not (is_number(each.grid, 1) and is_number(each.block, 1))
-    }
-    return owns_elements(subject.analysis, array, launched)
+    return all(any(own <= guards for own in stored.get(place, ())) for place, guards in read)
+
+
+def _names_within(form: Polynomial, atoms: Mapping[str, Atom]) -> set[str]:
+    """The quantities of a polynomial, and those that its quotients and remainders are made of."""
+    found: set[str] = set()
+    waiting = set(form.names)
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        waiting |= {inner for part in atoms[name].parts for inner in part.names} - found
+    return found
 
 
 def _in_common(subject: Subject, element: Polynomial | None) -> Polynomial | None:

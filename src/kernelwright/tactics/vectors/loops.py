@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from kernelwright.analysis.facts import Access, LoopFact, Reduction
@@ -131,8 +131,11 @@ def _calls(subject: Subject) -> dict[Span, Operation]:
     return {call.place.span: operation for call, operation, _ in found}
 
 
-def _personal(body: nodes.Block, calls: Mapping[Span, Operation]) -> frozenset[str]:
-    """Variables that are made of the thread's place in its block; what `calls` give is the same for all threads."""
+def _personal(body: nodes.Block, calls: Mapping[Span, Operation], walking: Collection[str] = ()) -> frozenset[str]:
+    """Variables that are made of the thread's place in its block; what `calls` give is the same for all threads.
+
+    Those in `walking` take every value of a row in some thread, whichever that is.
+    """
     words = ("threadIdx.", "get_local_id(", "get_global_id(", "warp")
     found: set[str] = set()
     for _ in range(8):
@@ -145,7 +148,7 @@ def _personal(body: nodes.Block, calls: Mapping[Span, Operation]) -> frozenset[s
                     source = value
                 case _:
                     continue
-            if any(
+            if name not in walking and any(
                 (isinstance(each, nodes.Name) and each.name in found) or query_text(each).startswith(words)
                 for each in nodes.walk(source)
                 if not any(span.contains(each.place.span) for span in calls)
@@ -171,7 +174,8 @@ def refuse_place_as_data(subject: Subject, *, is_kernel_alone: bool = False) -> 
     for function in (subject.analysis.function, *(() if is_kernel_alone else subject.helpers)):
         names = set() if function.is_kernel else _shared_parameters(subject, function)
         allowed = _allowed_places(function.body, shared | names)
-        personal = _personal(function.body, {})
+        walking = {each.variable for each in facts.loops if each.sweep == "block-stride"}
+        personal = _personal(function.body, {}, walking)
         loops = {n.name for n in nodes.walk(function.body) if isinstance(n, nodes.Declarator)} & {
             each.variable for each in facts.loops
         }
