@@ -142,6 +142,18 @@ def test_a_buffer_that_forward_changes_is_an_output_and_an_input_is_refused() ->
         lower(changed("input"))
 
 
+def test_a_counter_that_forward_changes_is_not_always_what_it_was_first() -> None:
+    values = {"low": 0.0, "high": 0.0, "deviation": 0.0}
+    count = {"name": "p1", "kind": "buffer", "target": "count", "shape": [], "dtype": "int64", "values": values}
+    place = {**count, "name": "p2", "target": "place"}
+    more = node("more", "aten.add.Tensor", [], "int64", self={"ref": "p1"}, other={"ref": "p2"}, alpha=1)
+    outputs = [{"ref": "more", "mutates": "count"}]
+    counted = read_graph({"inputs": [count, place], "nodes": [more], "outputs": outputs, "call": []})
+    text = files_of("counted", b"", counted, lower(counted))["problem.toml"].decode()
+    assert "range = [0, 1000] }  # buffer count" in text
+    assert "range = [0, 0] }  # buffer place" in text
+
+
 def test_what_later_kernels_read_is_scratch() -> None:
     """A column's sum is read by other columns' work-items when each row divides by all of them."""
     shared = node("shared", "aten.div.Tensor", [6, 10], self={"ref": "scaled"}, other={"ref": "total"})
