@@ -187,6 +187,19 @@ def test_the_text_for_cuda_compiles(tmp_path: Path) -> None:
     assert get_backend("cuda").compile(unit, device, tmp_path).unit == unit
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_types_of_16_bits_are_computed_with_as_floats_and_compile(dtype: str, tmp_path: Path) -> None:
+    scaled = node("scaled", "aten.mul.Tensor", [6, 10], dtype, self=X, other=0.5)
+    rows = node("rows", "aten._softmax.default", [6, 10], dtype, self={"ref": "scaled"}, dim=-1, half_to_float=False)
+    program = lower(graph(scaled, rows, dtype=dtype))
+    assert "float own_t1" in program.text("opencl")
+    if load_nvrtc() is None:
+        pytest.skip("needs NVRTC: pip install 'kernelwright[cuda]'")
+    device = DeviceInfo("cuda", "cuda:0", "H100", "gpu", {"compute_capability": 90, "shared_memory_per_block": 232448})
+    unit = BuildUnit("cuda", program.text("cuda"), "program.cu", (), ("--compiler=nvrtc",), ("kernel_1",))
+    assert get_backend("cuda").compile(unit, device, tmp_path).unit == unit
+
+
 def test_indices_are_simplified_to_what_they_are() -> None:
     shape = (3, 4, 5)
     places = [variable(f"i{axis}", extent) for axis, extent in enumerate(shape)]

@@ -122,6 +122,16 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(2, 3, 8, 16), torch.randn(2, 3, 8, 16), torch.randn(2, 3, 8, 16)]
 """,
+    "halves": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(16, dtype=torch.float16)
+    def forward(self, x, y):
+        return torch.relu(self.norm(x)) @ x.t(), torch.amax(y * 0.5, dim=1), y.float().mean()
+def get_inputs():
+    return [torch.randn(6, 16, dtype=torch.float16), torch.randn(6, 16, dtype=torch.bfloat16)]
+""",
     "cross_entropy": """
 class Model(nn.Module):
     def forward(self, x, y):

@@ -11,8 +11,9 @@ from kernelwright.modules.index import TensorIndex, flattened
 
 C_TYPES: Mapping[str, str] = {
     "float32": "float", "float64": "double", "int32": "int", "int64": "long", "bool": "uchar",
+    "float16": "float", "bfloat16": "float",
 }  # fmt: skip
-"""In OpenCL; CUDA's text names `uchar` and `long` itself."""
+"""What is computed with, in OpenCL; CUDA's text names `uchar` and `long` itself. 16 bits are rounded to in memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,6 +118,11 @@ def guarded(
     return ElementFormula("", value.dtype, (value, other), conditions=tuple(conditions)) if conditions else value
 
 
+def is_float(dtype: str) -> bool:
+    """Whether its numbers are floats."""
+    return "float" in dtype
+
+
 def number(value: float | bool, dtype: str) -> ElementFormula:
     """A constant of a type."""
     return ElementFormula(literal(value, dtype), dtype)
@@ -124,11 +130,11 @@ def number(value: float | bool, dtype: str) -> ElementFormula:
 
 def literal(value: float | bool, dtype: str) -> str:
     """A constant in C."""
-    if not dtype.startswith("float"):
+    if not is_float(dtype):
         text = str(int(value))
         return f"({text})" if text.startswith("-") else text
     value = float(value)
-    suffix = "f" if dtype == "float32" else ""
+    suffix = "" if dtype == "float64" else "f"
     if math.isnan(value):
         return "NAN"
     if math.isinf(value):
@@ -143,4 +149,6 @@ def cast(element: ElementFormula, dtype: str) -> ElementFormula:
         return element
     if dtype == "bool":
         return apply("({0} != 0)", "bool", element)
+    if C_TYPES[element.dtype] == C_TYPES[dtype]:
+        return apply("{0}", dtype, element)
     return apply(f"({C_TYPES[dtype]}){{0}}", dtype, element)

@@ -15,6 +15,7 @@ from kernelwright.modules.expression import (
     cast,
     computed,
     guarded,
+    is_float,
     number,
     position,
     stored,
@@ -104,7 +105,8 @@ def _divided(stages: Stages, node: GraphNode, given: Given) -> Value:
 def _compared(sign: str) -> Operator:
     def lowered(stages: Stages, node: GraphNode, given: Given) -> Value:
         kinds = [each.dtype for each in (given["self"], given["other"]) if isinstance(each, Value)]
-        common = next((each for each in ("float64", "float32", "int64", "int32", "bool") if each in kinds), "float32")
+        order = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "bool")
+        common = next((each for each in order if each in kinds), "float32")
         return _map(f"({{0}} {sign} {{1}})", ("self", "other"), node, given, common=common)
 
     return lowered
@@ -169,8 +171,7 @@ def _truth(form: str) -> Operator:
 
 def _remainder(stages: Stages, node: GraphNode, given: Given) -> Value:
     """With the divisor's sign, as in Python."""
-    is_float = node.results[0].dtype.startswith("float")
-    form = "({0} - {1} * floor({0} / {1}))" if is_float else "(({0} % {1} + {1}) % {1})"
+    form = "({0} - {1} * floor({0} / {1}))" if is_float(node.results[0].dtype) else "(({0} % {1} + {1}) % {1})"
     return _map(form, ("self", "other"), node, given)
 
 
@@ -306,7 +307,7 @@ def _axes(given: Given, rank: int, name: str = "dim") -> tuple[int, ...]:
 def _reduced(stages: Stages, source: Value, axes: Sequence[int], combiner: Combiner, dtype: str) -> Value:
     """The reduction with its axes kept as 1: one work-item for each result."""
     read = source.dtype if combiner.startswith("arg") else dtype
-    if combiner not in ("sum", "prod") and not read.startswith("float"):
+    if combiner not in ("sum", "prod") and not is_float(read):
         raise SpecError(f"the {combiner} of {read} is not lowered yet", hint="take floats")
     segments = _segments(source, axes)
     extents = [each.extent for each in segments]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernelwright.errors import Location, SpecError
+from kernelwright.modules.expression import is_float
 from kernelwright.modules.graph import Graph, Input
 from kernelwright.modules.lowering import LoweredProgram
 from kernelwright.problem.model import ReferenceSpec
@@ -77,7 +78,7 @@ def _drawn(dtype: str, values: Mapping[str, float], *, is_changed: bool) -> Iter
     low, high, deviation = (values.get(name) for name in ("low", "high", "deviation"))
     if dtype == "bool" or low is None or high is None or deviation is None:
         return
-    if not dtype.startswith("float"):
+    if not is_float(dtype):
         yield f"range = [{int(low)}, {int(high) + (COUNTED if is_changed and low == high else 0)}]"
     elif low == high:  # a weight that begins as 1 or 0 does not stay so
         yield (
