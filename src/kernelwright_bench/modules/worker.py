@@ -169,8 +169,8 @@ def _notes(torch: Any, loaded: Any, inputs: Sequence[Any], device: str) -> list[
     others = _results(_made(torch, loaded, "Model", device)(*_inputs(torch, loaded, SEED + 1, device)))
     if all(_agree(torch, one, other) for one, other in zip(results, others, strict=True)):
         found.append("degenerate: the result of other inputs passes")
-    others = {str(each.dtype).removeprefix("torch.") for each in inputs if hasattr(each, "dtype")} - {"float32"}
-    found += [f"the official evaluator casts inputs of {dtype} to float32" for dtype in sorted(others)]
+    types = {str(each.dtype).removeprefix("torch.") for each in inputs if hasattr(each, "dtype")} - {"float32"}
+    found += [f"the official evaluator casts inputs of {dtype} to float32" for dtype in sorted(types)]
     return found
 
 
