@@ -150,6 +150,17 @@ def _difference(torch: Any, loaded: Any, answered: Any, trials: int, device: str
     return ""
 
 
+@contextlib.contextmanager
+def _full_precision(torch: Any) -> Iterator[None]:
+    """Without TF32, which PyTorch takes for convolutions unless told otherwise; timed is what it takes."""
+    own = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = own
+
+
 def _told(wanted: Any, found: Any) -> str:
     if wanted.shape != found.shape or wanted.dtype != found.dtype:
         return f"{tuple(found.shape)} of {found.dtype}, expected {tuple(wanted.shape)} of {wanted.dtype}"
@@ -169,6 +180,10 @@ def _notes(torch: Any, loaded: Any, inputs: Sequence[Any], device: str) -> list[
     others = _results(_made(torch, loaded, "Model", device)(*_inputs(torch, loaded, SEED + 1, device)))
     if all(_agree(torch, one, other) for one, other in zip(results, others, strict=True)):
         found.append("degenerate: the result of other inputs passes")
+    with _full_precision(torch):
+        exact = _results(_made(torch, loaded, "Model", device)(*inputs))
+    if not all(_agree(torch, one, other) for one, other in zip(results, exact, strict=True)):
+        found.append("PyTorch's own result is in TF32, so the official evaluator may call a right answer wrong")
     types = {str(each.dtype).removeprefix("torch.") for each in inputs if hasattr(each, "dtype")} - {"float32"}
     found += [f"the official evaluator casts inputs of {dtype} to float32" for dtype in sorted(types)]
     return found
