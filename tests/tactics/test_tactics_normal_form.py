@@ -218,6 +218,24 @@ __global__ void f(const float* x, const float* w, float* y, int r, int n) {
     if (lane == 0) y[blockIdx.x * n] = logf(s) + m - w[0];
   }
 }""", "block-joins", FIRST, ("r",), ("64",)),
+    "a weight for every eight elements": Case(f"""{REDUCE}{ROW_HEAD}
+  float s = 0.f;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) s += x[blockIdx.x * n + i];
+  s = reduce<64>(s, Sum());
+  for (int i = threadIdx.x; i < n; i += blockDim.x) {{
+    const int c = i / 8;
+    y[blockIdx.x * n + i] = (x[blockIdx.x * n + i] - s) * w[c] + w[i % 8 < n ? i % 8 : 0];
+  }}
+}}""", "block-joins", ROWS, ("r",), ("64",)),
+    "a channel's weight": Case(f"""{REDUCE}{ROW_HEAD}
+  float s = 0.f;
+  for (int i = threadIdx.x; i < n; i += 64) s += x[blockIdx.x * n + i];
+  s = reduce<64>(s, Sum());
+  for (int i = threadIdx.x; i < n; i += 64) {{
+    const int c = i / 8;
+    y[blockIdx.x * n + i] = (x[blockIdx.x * n + i] - s) * w[c];
+  }}
+}}""", "row-registers", ROWS, ("r",), ("64",)),
     "a reduction by a functor": Case(f"""{REDUCE}{ROW_HEAD}
   float s = 0.f;
   for (int i = threadIdx.x; i < n; i += 64) s += x[blockIdx.x * n + i];

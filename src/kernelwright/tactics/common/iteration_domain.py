@@ -345,7 +345,8 @@ def _size_text(subject: Subject, name: str) -> str | None:
 def _rows_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent], order: list[str]) -> Places:
     """Blocks that each take a row, whose threads walk along it: `for (i = threadIdx.x; i < d; i += blockDim.x)`."""
     facts = subject.analysis.facts
-    if order != ["x"]:
+    is_line = order == ["x"] or (order == ["x", "y"] and is_number(found[1].block, 1))
+    if not is_line or any(each.block != "1" or each.grid != "1" for each in found[len(order) :]):
         raise Unfit("it uses its place in the block, in a way that is not followed")
     if not any(loop.sweep in ("block-stride", "grid-stride") for loop in facts.loops):
         return _blocks_and_threads(subject, found)
@@ -368,8 +369,9 @@ def _rows_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent], or
     ):
         raise Unfit("a condition uses the place in the block")  # fmt: skip
     queries = thread_queries(subject.analysis.function.body)
+    more, still = _blocks_along_y(found)
     allowed = {"get_local_id(0)", "get_local_size(0)", "get_group_id(0)", "threadIdx.x", "blockDim.x", "blockIdx.x"}
-    if set(queries) - allowed:
+    if set(queries) - allowed - more.keys():
         raise Unfit("it uses its place in the block, in a way that is not followed")
     if queries.get("threadIdx.x", 0) + queries.get("get_local_id(0)", 0) != 1:
         raise Unfit("it uses its place in the block in several ways")
@@ -377,18 +379,17 @@ def _rows_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent], or
              "threadIdx.x": "kw_x", "blockDim.x": "kw_end_x", "blockIdx.x": "kw_y"}  # fmt: skip
     steps = {"get_local_id(0)": 1, "threadIdx.x": 1, "get_local_size(0)": 0, "blockDim.x": 0, "get_group_id(0)": 0,
              "blockIdx.x": 0}  # fmt: skip
-    axes = (Axis("thread.x", _bound_text(subject, loop), loop), Axis("block.x", found[0].grid))
-    return Places(axes, words, steps)
+    axes = (Axis("thread.x", _bound_text(subject, loop), loop), Axis("block.x", found[0].grid), *still)
+    return Places(axes, {**words, **more}, {**steps, **dict.fromkeys(more, 0)})
 
 
 def _blocks_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent]) -> Places:
     """Threads of a block along the fastest axis, blocks along the next: exact whatever the kernel makes of them."""
-    if any(each.block != "1" or each.grid != "1" for each in found[1:]):
-        raise Unfit("it uses its place in the block, in a way that is not followed")
     queries = thread_queries(subject.analysis.function.body)
+    more, still = _blocks_along_y(found)
     allowed = {"get_local_id(0)", "get_local_size(0)", "get_group_id(0)", "get_global_id(0)", "threadIdx.x",
                "blockDim.x", "blockIdx.x"}  # fmt: skip
-    if set(queries) - allowed:
+    if set(queries) - allowed - more.keys():
         raise Unfit("it uses its place in the block, in a way that is not followed")
     size, defines = found[0].block, {}
     if not is_number(size, int(size) if size.isdigit() else -1):
@@ -398,8 +399,17 @@ def _blocks_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent]) 
              "blockIdx.x": "kw_y"}  # fmt: skip
     steps = {"get_local_id(0)": 1, "threadIdx.x": 1, "get_global_id(0)": 1}
     steps |= dict.fromkeys(("get_local_size(0)", "blockDim.x", "get_group_id(0)", "blockIdx.x"), 0)
-    axes = (Axis("thread.x", found[0].block), Axis("block.x", found[0].grid))
-    return Places(axes, words, steps, frozenset(), defines)
+    axes = (Axis("thread.x", found[0].block), Axis("block.x", found[0].grid), *still)
+    return Places(axes, {**words, **more}, {**steps, **dict.fromkeys(more, 0)}, frozenset(), defines)
+
+
+def _blocks_along_y(found: tuple[Extent, Extent, Extent]) -> tuple[dict[str, str], tuple[Axis, ...]]:
+    """Blocks of one thread along y, as words and a slowest axis; nothing where the launch has no such axis."""
+    if found[1].grid == "1":
+        return {}, ()
+    words = {"blockIdx.y": "kw_z", "threadIdx.y": "0", "blockDim.y": "1", "get_group_id(1)": "kw_z",
+             "get_global_id(1)": "kw_z", "get_local_id(1)": "0", "get_local_size(1)": "1"}  # fmt: skip
+    return words, (Axis("block.y", found[1].grid),)
 
 
 # Bounds
