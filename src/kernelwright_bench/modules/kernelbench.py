@@ -12,14 +12,16 @@ from typing import Any
 import typer
 
 from kernelwright.cli.words import is_quiet
-from kernelwright.errors import StoreError
+from kernelwright.errors import StoreError, UsageError
 from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.problem.toml.file import did_you_mean
 from kernelwright.store.files import explain, write_atomically
 from kernelwright.tuning.settings import TuneSettings, parse_budget
 from kernelwright.version import VERSION
 from kernelwright_bench.modules.checkout import problems_of
 from kernelwright_bench.modules.solving import Helpers, Interrupted, SolveSettings, chosen_machine, solve
 from kernelwright_bench.modules.table import document, is_correct, markdown
+from kernelwright_bench.modules.worker import MODES
 
 RECORD = "record.json"
 COMPARISON_S = 20.0
@@ -40,7 +42,7 @@ class KernelBenchWords:
     device: str | None
     out: Path
     rounds: int
-    has_max_autotune: bool
+    modes: str
     timeout_s: float
     is_json: bool
 
@@ -58,14 +60,14 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         StoreError: the folder cannot be written, or a record there cannot be read.
     """
     problems = problems_of(words.checkout, words.level, words.ids)
-    budget = parse_budget(words.budget)
+    budget, modes = parse_budget(words.budget), _modes(words.modes)
     machine = chosen_machine(words.device)
     tune = TuneSettings(budget=budget, device=machine.known.id)
     settings = SolveSettings(
         optimize=OptimizeSettings(tune=tune, model=words.model, memory="off"),
         machine=machine,
         rounds=words.rounds,
-        modes=("compiled", "max-autotune") if words.has_max_autotune else ("compiled",),
+        modes=modes,
         most_s=COMPARISON_S,
         timeout_s=words.timeout_s,
         checkout=words.checkout.resolve(),
@@ -90,6 +92,17 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
             _write_text(words.out / f"level{words.level}.md", markdown(records, told))
     typer.echo(json.dumps(document(records, told), indent=1) if words.is_json else markdown(records, told))
     return 0
+
+
+def _modes(text: str) -> tuple[str, ...]:
+    names = tuple(filter(None, (each.strip() for each in text.split(","))))
+    for name in names:
+        if name not in MODES:
+            raise UsageError(
+                f"--modes {name!r} is no mode of torch.compile that is timed here",
+                hint=did_you_mean(name, [*MODES]) or f"say {', '.join(MODES)}, or leave it empty",
+            )
+    return names
 
 
 def _tell(text: str) -> None:

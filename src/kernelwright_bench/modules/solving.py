@@ -151,8 +151,9 @@ def solve(
         nonlocal begun
         now = time.perf_counter()
         record["seconds"][record["stage"]], begun = round(now - begun, 3), now
+        if stage != record["stage"]:
+            tell(f"{file.stem}: {stage}")
         record["stage"] = stage
-        tell(f"{file.stem}: {stage}")
 
     try:
         graph = import_module(file, importer=helpers.importer)
