@@ -235,10 +235,8 @@ def test_what_only_a_fresh_process_or_a_clock_outside_can_tell_is_not_claimed(
 
 @pytest.mark.opencl
 @pytest.mark.thorough
-@pytest.mark.parametrize("place", [tempfile.gettempdir(), "build-0"])
-def test_a_table_that_a_build_process_left_in_a_file_is_not_claimed(
-    place: str, device: DeviceInfo, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("place", [tempfile.gettempdir(), "build-0", "its own program"])
+def test_a_table_that_is_left_in_a_file_is_not_claimed(place: str, device: DeviceInfo, tmp_path: Path) -> None:
     found = choose_families("opencl", ["function-file"])[0]
     rng = random.Random(place)
     sample = next(each for each in (found.draw(rng, "opencl") for _ in range(100)) if place in each.what)

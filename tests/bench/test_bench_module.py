@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernelwright.cli.main import main
+from kernelwright_bench.modules import worker
 from kernelwright_bench.modules.command import compared, lines
 
 
@@ -36,3 +38,60 @@ def test_the_table_has_intervals_that_hold_together_and_says_what_was_not_measur
     assert table[1].endswith("ms: the answer is 2x [2, 2] as fast")
     assert "first call 9.0 s" in table[2]
     assert table[3] == "max-autotune  not measured: RuntimeError: no compiler"
+
+
+MODULE = """import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+def get_inputs():
+    return [torch.rand(64)]
+def get_init_inputs():
+    return []
+"""
+ANSWER = """import torch
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        {body}
+def get_init_inputs():
+    return []
+"""
+WRONG = {
+    "it changes the inputs that the reference gets": "x.zero_(); return torch.ones_like(x)",
+    "it remembers its first result": "self.y = getattr(self, 'y', x + 1); return self.y",
+    "its shape is another": "return (x + 1)[None]",
+    "it is right for a while": "self.n = getattr(self, 'n', 0) + 1; return x + (1 if self.n < 9 else 2)",
+}
+
+
+def timed(tmp_path: Path, body: str) -> dict[str, Any]:
+    for name, text in (("module", MODULE), ("answer", ANSWER.format(body=body))):
+        (tmp_path / f"{name}.py").write_text(text)
+    files = {name: str(tmp_path / f"{name}.py") for name in ("module", "answer")}
+    record = worker.make_timer(None)(
+        {**files, "rounds": 6, "device": "cpu", "modes": (), "trials": 2, "is_cold": False, "most_s": 5.0}
+    )
+    assert isinstance(record, dict)
+    return record
+
+
+@pytest.fixture
+def torch_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without compilers, which take long."""
+    pytest.importorskip("torch")
+    monkeypatch.setattr(worker, "SAMPLE_S", 1e-5)
+
+
+@pytest.mark.usefixtures("torch_only")
+@pytest.mark.parametrize("what", WRONG)
+def test_an_answer_that_is_right_by_what_it_shares_with_the_reference_is_wrong(what: str, tmp_path: Path) -> None:
+    record = timed(tmp_path, WRONG[what])
+    assert record["differs"]
+    assert not record["samples_s"]
+
+
+@pytest.mark.usefixtures("torch_only")
+def test_what_an_answer_writes_into_its_inputs_no_other_call_sees(tmp_path: Path) -> None:
+    record = timed(tmp_path, "y = x + 1; x.zero_(); return y")
+    assert {name: len(row) for name, row in record["samples_s"].items()} == {"answer": 6, "eager": 6}
+    assert record["compile_s"].keys() == {"answer"}

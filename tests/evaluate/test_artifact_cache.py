@@ -220,6 +220,47 @@ def test_what_is_added_to_an_entry_replaces_nothing(cache, tmp_path):
     assert cache.get("0" * 16, UNIT, FAULT_DEVICE) is None
 
 
+def test_an_entry_that_goes_while_it_is_added_to_leaves_nothing_and_can_be_built_again(cache, tmp_path, monkeypatch):
+    stored, key = store(cache), key_of(cache)
+    added = tmp_path / "added"
+    (added / "deep").mkdir(parents=True)
+    for name in ("new", "deep/new", "deep/newer"):
+        (added / name).write_bytes(b"added")
+    renamed, plain = [], Path.rename
+
+    def evicting(path, target):
+        plain(path, target)
+        renamed.append(target)
+        if len(renamed) == 1:
+            shutil.rmtree(stored.folder)
+
+    monkeypatch.setattr(Path, "rename", evicting)
+    cache.add(key, added)
+    monkeypatch.undo()
+    assert len(renamed) == 1
+    assert not stored.folder.exists()
+    assert cache.get(key, UNIT, FAULT_DEVICE) is None
+    assert (store(cache).folder / "program.bin").exists()
+
+
+def test_what_is_left_of_an_entry_is_no_entry(cache):
+    stored, key = store(cache), key_of(cache)
+    (stored.folder / "entry.json").unlink()
+    again = store(cache, content=b"again")
+    assert cache.get(key, UNIT, FAULT_DEVICE) == again
+    assert (again.folder / "program.bin").read_bytes() == b"again"
+
+
+def test_what_is_left_of_an_entry_is_evicted(tmp_path):
+    cache = ArtifactCache(tmp_path / "cache", size_limit_bytes=1)
+    folder = store(cache).folder
+    (folder / "entry.json").unlink()
+    assert cache.evict() == 0, "someone may be about to complete it"
+    os.utime(folder, (0, time.time() - 3600))
+    assert cache.evict() == 1
+    assert not folder.exists()
+
+
 def test_a_removed_cache_is_made_again(cache):
     store(cache)
     shutil.rmtree(cache.folder)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from triton_problems import HOPPER, KERNEL, PROBLEM
+from triton_problems import HOPPER, KERNEL, PROBLEM, TWO, TWO_HEADER, TWO_PROBLEM
 
 from kernelwright.backend.base import BuildFailed
 from kernelwright.backend.cuda.backend import CudaBackend
@@ -85,7 +87,7 @@ def built(job, folder: Path):
 
 
 def launch(artifact):
-    return json.loads((artifact.folder / "launches.json").read_text())["scale"]
+    return json.loads((artifact.folder / "launches.json").read_text())["scale"]["launch"]
 
 
 def test_without_triton_a_build_says_what_to_install(triton_problem, tmp_path, monkeypatch):
@@ -178,3 +180,28 @@ def test_a_configuration_that_does_not_fit_is_a_failure_with_its_numbers(triton,
     assert isinstance(failed, Failed)
     assert (failed.stage, failed.reason) == ("resources", "too-much-local-memory")
     assert "the device has 232,448" in failed.message
+
+
+def test_a_build_imports_torch_only_for_a_file_that_does(triton, triton_problem, tmp_path):
+    """Which takes seconds in every build process."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[3]); import test_triton_build as t; from pathlib import Path\n"
+        "job = t.jobs_of(Path(sys.argv[1]))[0]; t.built(job, Path(sys.argv[2])); print('torch' in sys.modules)"
+    )
+    folder = triton_problem()
+    done = subprocess.run(
+        [sys.executable, "-c", code, folder, tmp_path / "a", Path(__file__).parent],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["False"], done.stderr
+
+
+def test_each_kernel_has_a_cubin_and_a_launch_of_its_own(triton, triton_problem, tmp_path):
+    (job,) = jobs_of(triton_problem(header=TWO_HEADER, kernel=TWO, problem=TWO_PROBLEM))
+    artifact = built(job, tmp_path / "a")
+    launches = json.loads((artifact.folder / "launches.json").read_text())
+    assert {entry: len(each["launch"]["parameters"]) for entry, each in launches.items()} == {"sums": 3, "total": 3}
+    assert len({(artifact.folder / each["file"]).read_bytes() for each in launches.values()}) == 2
+    assert all(artifact.resources[entry]["registers_per_thread"] > 0 for entry in launches)

@@ -10,15 +10,18 @@ from triton_problems import HEADER, HOPPER, KERNEL, PROBLEM
 from kernelwright.agent.written import written_template
 from kernelwright.backend.base import BufferArgument, PlanStep, ScalarArgument
 from kernelwright.backend.cuda.triton_launch import TritonLaunch
-from kernelwright.errors import SpecError
+from kernelwright.errors import SpecError, UserError
 from kernelwright.evaluate.builds.render import render
-from kernelwright.export.run import formats_for
+from kernelwright.export.run import export_run, formats_for, usual_formats
 from kernelwright.problem.config import Config
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.load import load_template, template_of_text
 from kernelwright.template.model import Candidate
+from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
 
 VALUES = "{ values = [1, 2], default = 1 }\n# "
 
@@ -108,15 +111,15 @@ def test_constants_keep_their_types(triton_problem):
     assert (macros["KIND"], macros["FLAG"]) == ("'tl.float16'", "True")
 
 
-def test_two_kernels_in_one_run_are_a_failure_that_says_so(triton_problem):
-    second = KERNEL + KERNEL[KERNEL.index("\n\n@triton") :].replace("def scale", "def again")
-    header = (
-        HEADER.replace("[launch]", "[[launch]]").removesuffix("# ///\n")
-        + '# [[launch]]\n# entry = "again"\n# grid = ["1"]\n# ///\n'
+def test_one_kernel_twice_with_other_kinds_of_arguments_is_a_failure_that_says_so(triton_problem):
+    launch = HEADER[HEADER.index("# [launch]") : -len("# ///\n")].replace("[launch]", "[[launch]]")
+    header = HEADER[: HEADER.index("# [launch]")] + "".join(
+        f'{launch}# arguments = ["x", "y", "{size}", "factor"]\n' for size in ("n", "m")
     )
-    failed = rendered(triton_problem(header=header, kernel=second))
+    problem = PROBLEM.replace("factor =", 'm = { role = "scalar", dtype = "int32", value = "7" }\nfactor =')
+    failed = rendered(triton_problem(header=f"{header}# ///\n", problem=problem))
     assert isinstance(failed, Failed)
-    assert "of Triton one kernel can be launched" in failed.message
+    assert "'scale' is launched more than once" in failed.message
 
 
 def test_a_template_as_agents_get_it_loads_again(triton_problem):
@@ -162,3 +165,14 @@ def test_every_dtype_has_a_pointer_that_is_named(triton_problem):
     for name in DTYPES:
         problem = PROBLEM.replace('x = { role = "input", dtype = "float32"', f'x = {{ role = "input", dtype = "{name}"')
         assert json.loads(rendered(triton_problem(problem=problem))[0].unit.options[0])["scale"][0] == f"*{name}"
+
+
+def test_a_finished_run_is_exported_as_its_language_allows(triton_problem, tmp_path):
+    settings = TuneSettings(budget=Budget(evaluations=3), data_seed=1)
+    machine = SimulatedMachine(lambda config, workload: 2.0 - 0.1 * config["num_warps"] if config else 3.0)
+    tune(triton_problem(), settings=settings, run=tmp_path / "run", machine=machine)
+    written = export_run(tmp_path / "run", tmp_path / "out", formats=usual_formats(tmp_path / "run"))
+    assert [each.name for each in written] == ["scale.json", "scale.t4.json"]
+    for name in ("source", "header"):
+        with pytest.raises(UserError, match="its values are arguments of the launch"):
+            export_run(tmp_path / "run", tmp_path / "out", formats=(name,))

@@ -9,13 +9,15 @@ from pathlib import Path
 
 
 def add_tree(source: Path, target: Path) -> None:
-    """Copy the files that `target` does not have, each into a new one that is there completely or not at all.
+    """Copy the files that a folder does not have, each into a new one that is there completely or not at all.
 
+    `target` is there; where it is removed meanwhile, it is not made again, and that is an `OSError`.
     Links and what is no regular file stay behind: whoever wrote `source` may have had a kernel run in its process.
     """
     for root, _, names in os.walk(source):
         here = target / Path(root).relative_to(source)
-        here.mkdir(parents=True, exist_ok=True)
+        if here != target:
+            here.mkdir(exist_ok=True)
         for name in names:
             file = Path(root) / name
             if not (here / name).exists() and file.is_file() and not file.is_symlink():

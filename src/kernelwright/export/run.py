@@ -63,6 +63,12 @@ def formats_for(language: Language, *, is_module: bool = False) -> tuple[str, ..
     return tuple(name for name in FORMATS if name not in absent | (set() if is_module else {"module"}))
 
 
+def usual_formats(run: Path | str) -> tuple[str, ...]:
+    """What every run with a winner leaves: those of the common formats that its kernel's language has."""
+    language = ExportedRun.read(Path(run)).template.language
+    return tuple(name for name in ("source", "header", "json", "t4") if name in formats_for(language))
+
+
 def export_run(
     run: Path | str, out: Path | str, *, formats: Collection[str] | None = None, loss: float | None = None
 ) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import tempfile
@@ -64,7 +65,7 @@ def compare_answer(
     is_cold: bool = False,
     most_s: float = TIMEOUT_S,
     timeout_s: float = TIMEOUT_S,
-    build: Path | None = None,
+    timer: WorkerProcess | None = None,
 ) -> dict[str, Any]:
     """What the worker says of an answer beside PyTorch; see `worker.make_timer`.
 
@@ -78,7 +79,7 @@ def compare_answer(
         is_cold: on a GPU, whether each call is timed alone, by its clock, with a cold cache.
         most_s: for all rounds.
         timeout_s: for everything, compilers included.
-        build: where extensions are compiled; None: where PyTorch has them.
+        timer: that has run no file yet; None: one is started for this answer.
 
     Raises:
         ReferenceFailed: a file raises.
@@ -88,14 +89,14 @@ def compare_answer(
         "module": str(module), "answer": str(answer), "device": device, "rounds": rounds, "modes": list(modes),
         "trials": trials, "is_cold": is_cold, "most_s": most_s,
     }  # fmt: skip
-    environment = {"TORCH_EXTENSIONS_DIR": str(build)} if build is not None else {}
-    with tempfile.TemporaryDirectory(prefix="kernelwright-timer-") as scratch:
-        settings = WorkerSettings("module", FACTORY, None, environment=environment)
-        with WorkerProcess(settings, scratch=Path(scratch)) as worker:
-            try:
-                record = worker.call(job, timeout_s=timeout_s)
-            except (JobTimeout, WorkerDied) as error:
-                raise InfrastructureError(f"the comparison ended without a result: {error}") from error
+    with tempfile.TemporaryDirectory(prefix="kernelwright-timer-") as scratch, contextlib.ExitStack() as stack:
+        worker = timer or stack.enter_context(
+            WorkerProcess(WorkerSettings("module", FACTORY, None), scratch=Path(scratch))
+        )
+        try:
+            record = worker.call(job, timeout_s=timeout_s)
+        except (JobTimeout, WorkerDied) as error:
+            raise InfrastructureError(f"the comparison ended without a result: {error}") from error
     assert isinstance(record, dict)
     return record
 

@@ -12,14 +12,16 @@ from typing import Any
 import typer
 
 from kernelwright.cli.words import is_quiet
-from kernelwright.errors import StoreError
+from kernelwright.errors import StoreError, UsageError
 from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.problem.toml.file import did_you_mean
 from kernelwright.store.files import explain, write_atomically
 from kernelwright.tuning.settings import TuneSettings, parse_budget
 from kernelwright.version import VERSION
 from kernelwright_bench.modules.checkout import problems_of
-from kernelwright_bench.modules.solving import Interrupted, SolveSettings, chosen_device, solve
+from kernelwright_bench.modules.solving import Helpers, Interrupted, SolveSettings, chosen_machine, solve
 from kernelwright_bench.modules.table import document, is_correct, markdown
+from kernelwright_bench.modules.worker import MODES
 
 RECORD = "record.json"
 COMPARISON_S = 20.0
@@ -40,7 +42,7 @@ class KernelBenchWords:
     device: str | None
     out: Path
     rounds: int
-    has_max_autotune: bool
+    modes: str
     timeout_s: float
     is_json: bool
 
@@ -58,36 +60,49 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         StoreError: the folder cannot be written, or a record there cannot be read.
     """
     problems = problems_of(words.checkout, words.level, words.ids)
-    device, language = chosen_device(words.device)
-    tune = TuneSettings(budget=parse_budget(words.budget), device=device)
+    budget, modes = parse_budget(words.budget), _modes(words.modes)
+    machine = chosen_machine(words.device)
+    tune = TuneSettings(budget=budget, device=machine.known.id)
     settings = SolveSettings(
         optimize=OptimizeSettings(tune=tune, model=words.model, memory="off"),
-        language=language,
+        machine=machine,
         rounds=words.rounds,
-        modes=("compiled", "max-autotune") if words.has_max_autotune else ("compiled",),
+        modes=modes,
         most_s=COMPARISON_S,
         timeout_s=words.timeout_s,
         checkout=words.checkout.resolve(),
     )
     told = {"kernelwright": VERSION, "level": words.level, "budget": words.budget, "model": words.model,
-            "device": device}  # fmt: skip
+            "device": machine.known.name}  # fmt: skip
     records: list[dict[str, Any]] = []
-    for number, file in problems.items():
-        folder = words.out.resolve() / f"level{words.level}" / f"{number:03d}"
-        try:
+    with Helpers.started(is_early=settings.place == "cuda") as helpers:
+        for number, file in problems.items():
+            folder = words.out.resolve() / f"level{words.level}" / f"{number:03d}"
             record = _read(folder / RECORD)
             if record is None:
-                record = solved(file, folder, settings, tell=_tell)
+                try:
+                    record = solved(file, folder, settings, helpers, tell=_tell)
+                except Interrupted:
+                    _tell(f"interrupted; the same command goes on with problem {number}")
+                    return 130
                 _write(folder / RECORD, record)
-        except Interrupted:
-            _tell(f"interrupted; the same command goes on with problem {number}")
-            return 130
-        records.append(record)
-        _tell(f"{file.stem}: {'correct' if is_correct(record) else record['why'] or record['compared']['differs']}")
-        _write(words.out / f"level{words.level}.json", document(records, told))
-        _write_text(words.out / f"level{words.level}.md", markdown(records, told))
+            records.append(record)
+            _tell(f"{file.stem}: {'correct' if is_correct(record) else record['why'] or record['compared']['differs']}")
+            _write(words.out / f"level{words.level}.json", document(records, told))
+            _write_text(words.out / f"level{words.level}.md", markdown(records, told))
     typer.echo(json.dumps(document(records, told), indent=1) if words.is_json else markdown(records, told))
     return 0
+
+
+def _modes(text: str) -> tuple[str, ...]:
+    names = tuple(filter(None, (each.strip() for each in text.split(","))))
+    for name in names:
+        if name not in MODES:
+            raise UsageError(
+                f"--modes {name!r} is no mode of torch.compile that is timed here",
+                hint=did_you_mean(name, [*MODES]) or f"say {', '.join(MODES)}, or leave it empty",
+            )
+    return names
 
 
 def _tell(text: str) -> None:

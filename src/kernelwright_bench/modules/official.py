@@ -6,15 +6,16 @@ in for them.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import sys
-import tempfile
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess
 
 FACTORY = f"{__name__}:make_evaluator"
 TRIALS, TIMED = 5, 100
@@ -25,7 +26,7 @@ _ATTEMPTS = 2
 
 
 def ask_official(
-    checkout: Path, module: Path, answer: Path, *, timeout_s: float, build: Path, needs_cuda: bool = True
+    checkout: Path, module: Path, answer: Path, *, timeout_s: float, evaluator: WorkerProcess, needs_cuda: bool = True
 ) -> dict[str, Any]:
     """What the evaluator of a checkout says of an answer.
 
@@ -38,24 +39,23 @@ def ask_official(
         module: the problem's file.
         answer: the file with `ModelNew`.
         timeout_s: for all of it.
-        build: where extensions are compiled; what lies there already is not compiled again.
+        evaluator: that was asked nothing yet.
         needs_cuda: whether it is only asked where PyTorch sees a GPU.
     """
     job = {"checkout": str(checkout), "module": str(module), "answer": str(answer), "needs_cuda": needs_cuda}
-    with tempfile.TemporaryDirectory(prefix="kernelwright-official-") as scratch:
-        settings = WorkerSettings("official", FACTORY, None, environment={"TORCH_EXTENSIONS_DIR": str(build)})
-        with WorkerProcess(settings, scratch=Path(scratch)) as worker:
-            try:
-                found = worker.call(job, timeout_s=timeout_s)
-            except (JobTimeout, WorkerDied) as error:
-                return {"is_asked": True, "error": f"its process ended without a result: {error}"}
+    try:
+        found = evaluator.call(job, timeout_s=timeout_s)
+    except (JobTimeout, WorkerDied) as error:
+        return {"is_asked": True, "error": f"its process ended without a result: {error}"}
     assert isinstance(found, dict)
     return found
 
 
 def make_evaluator(argument: object) -> Callable[[Any], object]:
-    """The handler: a job to what the evaluator says."""
-    del argument
+    """The handler: a job to what the evaluator says; with an argument that is true, PyTorch is loaded before."""
+    if argument:
+        with contextlib.suppress(ImportError):  # which the first job tells
+            importlib.import_module("torch")
     return _evaluated
 
 

@@ -5,11 +5,14 @@ It alone runs both files.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +22,28 @@ from kernelwright.problem.user_code import blamed_on_user
 FACTORY = f"{__name__}:make_timer"
 SEED = 42
 """Seed of weights and of the first inputs, as KernelBench has it."""
-TOLERANCE = 1e-4
-"""Relative and absolute, of the official evaluator in float32."""
+TOLERANCE, TOLERANCE_16 = 1e-4, 1e-2
+"""Relative and absolute, of the official evaluator in float32, and in types of 16 bits."""
 SAMPLE_S = 0.002
 """A warm sample is at least about so long: several calls where one is shorter."""
 FLUSHED_BYTES = 256 << 20
 """Written before each cold call, as the official evaluator does; more than any GPU's last cache."""
+UNSEEN = 10_000
+"""Added to the seed for inputs that the answer has not seen while it was timed."""
 LEAST_ROUNDS = 6
 """So many in any time: fewer give no interval with 95 % confidence."""
 MODES: Mapping[str, Mapping[str, str]] = {"compiled": {}, "max-autotune": {"mode": "max-autotune"}}
 
 
 def make_timer(argument: object) -> Callable[[Any], object]:
-    """The handler: a job to its record.
+    """The handler: a job to its record; with an argument that is true, PyTorch is loaded before the first job.
 
     A job has `module` and `answer` (files), `device`, `rounds`, `modes` (names of `MODES`), `trials` (how many inputs
     are compared), `is_cold` (each call on its own with a cold cache, by the GPU's clock) and `most_s` (for all rounds).
     """
-    del argument
+    if argument:
+        with contextlib.suppress(ImportError):  # which the first job tells
+            importlib.import_module("torch")
     return _timed
 
 
@@ -54,7 +61,8 @@ def _timed(job: Mapping[str, Any]) -> dict[str, Any]:
         begun = time.perf_counter()
         answered = _loaded(answer, "answer")
         new = _made(torch, answered, "ModelNew", device)
-        new(*inputs)
+        new(*_own(inputs))
+        _wait(torch, device)
         first = {"answer": time.perf_counter() - begun}
         differs = _difference(torch, loaded, answered, int(job["trials"]), device)
     record = {"torch": str(torch.__version__), "differs": differs, "notes": notes, "refused": {}}
@@ -65,6 +73,15 @@ def _timed(job: Mapping[str, Any]) -> dict[str, Any]:
         compiled, refused = _compiled(torch, loaded, inputs, job, first)
         watch = _cold(torch) if job["is_cold"] and device == "cuda" else _warm(torch, device)
         samples = _samples(calls | compiled, inputs, watch, int(job["rounds"]), float(job["most_s"]))
+        unseen = _inputs(torch, loaded, SEED + UNSEEN, device)
+        wanted = _results(_made(torch, loaded, "Model", device)(*_own(unseen)))
+        if not all(_agree(torch, *pair) for pair in zip(wanted, _results(new(*unseen)), strict=True)):
+            return {
+                **record,
+                "differs": "what was timed differs on inputs that it had not seen",
+                "samples_s": {},
+                "compile_s": first,
+            }
     return {**record, "refused": refused, "samples_s": samples, "compile_s": first}
 
 
@@ -88,6 +105,16 @@ def _inputs(torch: Any, loaded: Any, seed: int, device: str) -> list[Any]:
     return [each.to(device) if hasattr(each, "to") else each for each in loaded.get_inputs()]
 
 
+def _own(inputs: Sequence[Any]) -> list[Any]:
+    """Copies of tensors: what one call writes into its inputs, no other sees."""
+    return [each.clone() if hasattr(each, "clone") else each for each in inputs]
+
+
+def _wait(torch: Any, device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 def _results(found: Any) -> tuple[Any, ...]:
     return tuple(found) if isinstance(found, tuple | list) else (found,)
 
@@ -98,7 +125,12 @@ def _agree(torch: Any, one: Any, other: Any) -> bool:
         return False
     if not one.is_floating_point():
         return bool(torch.equal(one, other))
-    return bool(torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True))
+    allowed = _tolerance(one)
+    return bool(torch.allclose(one, other, rtol=allowed, atol=allowed, equal_nan=True))
+
+
+def _tolerance(tensor: Any) -> float:
+    return TOLERANCE_16 if tensor.element_size() == 2 else TOLERANCE
 
 
 def _difference(torch: Any, loaded: Any, answered: Any, trials: int, device: str) -> str:
@@ -106,7 +138,7 @@ def _difference(torch: Any, loaded: Any, answered: Any, trials: int, device: str
     model, new = _made(torch, loaded, "Model", device), _made(torch, answered, "ModelNew", device)
     for trial in range(trials):
         inputs = _inputs(torch, loaded, SEED + trial, device)
-        wanted, found = _results(model(*inputs)), _results(new(*inputs))
+        wanted, found = _results(model(*_own(inputs))), _results(new(*inputs))
         if len(wanted) != len(found):
             return f"the answer returns {len(found)} tensors, expected {len(wanted)}"
         named = [(f"result {place}", one, other) for place, (one, other) in enumerate(zip(wanted, found, strict=True))]
@@ -118,13 +150,24 @@ def _difference(torch: Any, loaded: Any, answered: Any, trials: int, device: str
     return ""
 
 
+@contextlib.contextmanager
+def _full_precision(torch: Any) -> Iterator[None]:
+    """Without TF32, which PyTorch takes for convolutions unless told otherwise; timed is what it takes."""
+    own = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = own
+
+
 def _told(wanted: Any, found: Any) -> str:
     if wanted.shape != found.shape or wanted.dtype != found.dtype:
         return f"{tuple(found.shape)} of {found.dtype}, expected {tuple(wanted.shape)} of {wanted.dtype}"
     if not wanted.is_floating_point():
         return f"{int((wanted != found).sum())} of {wanted.numel()} are another number"
-    most = (wanted.double() - found.double()).abs().max().item()
-    return f"by up to {most:.3g}, where numbers are up to {wanted.abs().max().item():.3g} and {TOLERANCE:g} is allowed"
+    most, allowed = (wanted.double() - found.double()).abs().max().item(), _tolerance(wanted)
+    return f"by up to {most:.3g}, where numbers are up to {wanted.abs().max().item():.3g} and {allowed:g} is allowed"
 
 
 def _notes(torch: Any, loaded: Any, inputs: Sequence[Any], device: str) -> list[str]:
@@ -137,8 +180,12 @@ def _notes(torch: Any, loaded: Any, inputs: Sequence[Any], device: str) -> list[
     others = _results(_made(torch, loaded, "Model", device)(*_inputs(torch, loaded, SEED + 1, device)))
     if all(_agree(torch, one, other) for one, other in zip(results, others, strict=True)):
         found.append("degenerate: the result of other inputs passes")
-    if any(hasattr(each, "dtype") and not each.is_floating_point() for each in inputs):
-        found.append("the official evaluator casts an integer or bool input to float")
+    with _full_precision(torch):
+        exact = _results(_made(torch, loaded, "Model", device)(*inputs))
+    if not all(_agree(torch, one, other) for one, other in zip(results, exact, strict=True)):
+        found.append("PyTorch's own result is in TF32, so the official evaluator may call a right answer wrong")
+    types = {str(each.dtype).removeprefix("torch.") for each in inputs if hasattr(each, "dtype")} - {"float32"}
+    found += [f"the official evaluator casts inputs of {dtype} to float32" for dtype in sorted(types)]
     return found
 
 
@@ -148,10 +195,12 @@ def _compiled(
     """The compiled modules that were asked for, and by name why one is missing; `first` gets their first calls in s."""
     found, refused = dict[str, Any](), dict[str, str]()
     for name in job["modes"]:
+        _wait(torch, str(job["device"]))
         begun = time.perf_counter()
         try:
             compiled = torch.compile(_made(torch, loaded, "Model", str(job["device"])), **MODES[name])
-            compiled(*inputs)
+            compiled(*_own(inputs))
+            _wait(torch, str(job["device"]))
         except Exception as error:  # a compiler's failure is a result here
             refused[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
             continue
@@ -165,14 +214,13 @@ Watch = Callable[[Callable[[], Any]], Callable[[], float]]
 
 def _warm(torch: Any, device: str) -> Watch:
     """Whole calls, one after the other, with all that Python does around the kernels."""
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
 
     def seconds(call: Callable[[], Any], count: int) -> float:
-        wait()
+        _wait(torch, device)
         begun = time.perf_counter()
         for _ in range(count):
             call()
-        wait()
+        _wait(torch, device)
         return (time.perf_counter() - begun) / count
 
     def prepared(call: Callable[[], Any]) -> Callable[[], float]:
@@ -207,8 +255,8 @@ def _cold(torch: Any) -> Watch:
 def _samples(
     calls: Mapping[str, Callable[..., Any]], inputs: Sequence[Any], watch: Watch, rounds: int, most_s: float
 ) -> dict[str, list[float]]:
-    """Seconds of a call by name, one from each round, in turns; the order turns from round to round."""
-    timers = {name: watch(lambda call=call: call(*inputs)) for name, call in calls.items()}  # type: ignore[misc]
+    """Seconds of a call by name, one from each round, in turns; each has inputs of its own. The order turns."""
+    timers = {name: watch(partial(call, *_own(inputs))) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     end_s = time.perf_counter() + most_s
     for names in _turns([*calls], rounds):

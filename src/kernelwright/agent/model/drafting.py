@@ -83,15 +83,24 @@ def drafted(reply: Reply, *, task: Task, written: Written, region: Region, tacti
     toml = header_of(reply)
     head = written.text.removesuffix(body_of(written)) if toml is None else _header_text(toml, written)
     text = head + body
-    if written.language == "triton":
-        check_triton_source(text)  # it is Python, which is run to be compiled
-    else:
-        check_source(text, original)
+    check_text(text, original, written.language)
     if text == written.text:
         raise Malformed("the answer changes nothing")
     _refuse_what_does_not_load(task, text)
     tactics = (*written.tactics, tactic) if tactic else written.tactics
     return replace(written, text=text, tactics=tactics, properties=())
+
+
+def check_text(text: str, original: str, language: str) -> None:
+    """Refuse a source from a model that could do more than compute; of the original, includes and assembly are allowed.
+
+    Raises:
+        Malformed: with a complaint.
+    """
+    if language == "triton":
+        check_triton_source(text)  # it is Python, which is run to be compiled
+    else:
+        check_source(text, original)
 
 
 def _header_text(toml: str, written: Written) -> str:

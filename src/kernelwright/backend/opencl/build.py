@@ -195,6 +195,7 @@ def pocl_programs(cache: Path) -> frozenset[Path]:
 def save_pocl(program_folder: Path, cache: Path, folder: Path) -> None:
     """Add what PoCL has of one program to the artifact in `folder`; safe beside readers."""
     target = folder / POCL_FOLDER / program_folder.relative_to(cache)
+    target.mkdir(parents=True, exist_ok=True)
     add_tree(program_folder, target)
 
 
@@ -202,6 +203,7 @@ def install_pocl(folder: Path, cache: Path) -> Path | None:
     """Put an artifact's files into this process's PoCL cache; the program's folder there, if it has one."""
     for program_folder in pocl_programs(folder / POCL_FOLDER):
         target = cache / program_folder.relative_to(folder / POCL_FOLDER)
+        target.mkdir(parents=True, exist_ok=True)
         add_tree(program_folder, target)
         return target
     return None

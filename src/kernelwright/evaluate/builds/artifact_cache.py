@@ -178,11 +178,9 @@ class ArtifactCache:
         with _told_when_full(self.folder):
             (staged / "entry.json").write_text(json.dumps({**description, **record}, indent=1))
             target.parent.mkdir(parents=True, exist_ok=True)  # all of the cache may have been removed meanwhile
-            try:
-                staged.rename(target)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
+            if not _placed(staged, target) and not (target / "entry.json").exists():
+                self._discard(target)  # what is left of an entry that went while it was written to
+                _placed(staged, target)
         self._commit_count += 1
         if self._commit_count % EVICTION_INTERVAL == 0 or self._is_eviction_overdue():
             self.evict()
@@ -213,8 +211,10 @@ class ArtifactCache:
         for folder in (self.folder / "entries").glob("*/*"):
             size_bytes = _tree_bytes(folder)
             total_bytes += size_bytes
-            with contextlib.suppress(OSError):
+            try:
                 used.append(((folder / "entry.json").stat().st_mtime, size_bytes, folder))
+            except OSError:  # what is left of one
+                used.append((time.time() - _age_s(folder), size_bytes, folder))
         evicted = 0
         for last_used_s, size_bytes, folder in sorted(used, key=lambda each: each[0]):
             if total_bytes <= self.size_limit_bytes or time.time() - last_used_s < MIN_AGE_S:
@@ -223,6 +223,17 @@ class ArtifactCache:
             total_bytes -= size_bytes
             evicted += 1
         return evicted
+
+
+def _placed(staged: Path, target: Path) -> bool:
+    """Make a folder an entry; False where there is one."""
+    try:
+        staged.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
 
 
 def _entry(record: dict[str, Any], folder: Path, unit: BuildUnit, device: DeviceInfo) -> Artifact | Failed:

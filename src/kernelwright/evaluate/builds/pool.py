@@ -17,6 +17,7 @@ import functools
 import os
 import queue
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -91,7 +92,9 @@ def make_builder(argument: object) -> Callable[[object], object]:
     assert isinstance(argument, _BuilderArgument)
     backend = get_backend(argument.backend_name)
     if argument.device.shares_host_cores:
-        fence_writes([argument.writable, *backend.private_folders(argument.device)])
+        trouble = fence_writes([argument.writable, *backend.private_folders(argument.device)])
+        if trouble:
+            sys.stderr.write(f"what is built here may write any file of yours: {trouble}\n")
     elif hasattr(os, "nice"):
         os.nice(NICENESS)
     return _Builder(backend, argument.device).handle

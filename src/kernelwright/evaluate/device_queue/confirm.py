@@ -36,8 +36,14 @@ MOST_LOSS = 2.0
 they take, and a gain by memory on top of an honest one must show. Of honest kernels with 7 to 23 times the baseline's
 speed on a busy host the worst lost 1.6."""
 
-MOST_AGAIN = 5
-"""Later launches in one process; on a busy host some of them are disturbed."""
+BASELINE_LAUNCHES = 2
+"""In a fresh process before the candidate's first: a cold one, and one as they all are then."""
+
+MOST_AGAIN_MS = 2000.0
+"""Of launches in one fresh process from the candidate's first on, beyond which there is no later one."""
+
+MOST_AGAIN = 24
+"""Later launches in one process, each beside one of the baseline; on a busy host most of them are disturbed."""
 
 CONFIRMED_FROM = 1.5
 """Lower speedups differ too little from 1 to be told by so few launches."""
@@ -60,6 +66,13 @@ class FreshTimes:
     """The candidate's."""
 
 
+Clocks = tuple[float, float]
+"""Milliseconds of one launch by the timer and by the clock outside."""
+
+Limit = Callable[[Sequence[Clocks]], float]
+"""From the baseline's launches in a process, but the cold one, to what a later one of the candidate may take."""
+
+
 @dataclass(frozen=True, slots=True)
 class FreshProcess:
     """What one process gave."""
@@ -70,11 +83,42 @@ class FreshProcess:
     """By a clock in another process, from asking for the launch to the answer."""
     again_ms: float | None = None
     """The last of the candidate's launches by that clock, where there were several: only the last one is judged."""
+    beside: Sequence[Clocks] = ()
+    """The baseline's launches between those."""
+
+    @property
+    def baseline(self) -> Sequence[Clocks]:
+        """All of the baseline's launches but the cold one."""
+        return (self.timer.warm, self.outside.warm), *self.beside
 
 
-def keeps(baseline_ms: float, launch_ms: float, speedup: float) -> bool:
-    """Whether a launch keeps enough of a speedup over the baseline's time, asking for it included in both."""
-    return launch_ms <= baseline_ms / math.sqrt(speedup)
+def launched_fresh(fire: Callable[[bool], Clocks], limit: Limit | None) -> FreshProcess:
+    """What a fresh process gives where `fire` launches the candidate, or the baseline, and tells the times.
+
+    With a limit launches go on until one of the candidate is within it: other work makes launches longer, so one tells.
+    """
+    clocks = [fire(False) for _ in range(BASELINE_LAUNCHES)] + [fire(True)]
+    beside: list[Clocks] = []
+    again_ms, spent_ms = None, clocks[-1][1]
+    while limit and len(beside) < MOST_AGAIN and spent_ms <= MOST_AGAIN_MS:
+        beside.append(fire(False))
+        _, again_ms = fire(True)
+        if again_ms <= limit([clocks[BASELINE_LAUNCHES - 1], *beside]):
+            break
+        spent_ms += beside[-1][1] + again_ms
+    timer, outside = (FreshTimes(*each) for each in zip(*clocks, strict=True))
+    return FreshProcess(timer, outside, again_ms, beside)
+
+
+def later_limit_ms(baseline: Sequence[Clocks], speedup: float) -> float:
+    """What a later launch of the candidate may take by the clock outside to keep enough of a speedup.
+
+    Other work only makes launches longer, so the least of the baseline's counts; a kernel that slows them in its own
+    process leaves those of before its first launch as they are.
+    """
+    asking_ms = min(max(0.0, outside_ms - timer_ms) for timer_ms, outside_ms in baseline)
+    least_ms = min(outside_ms for _, outside_ms in baseline)
+    return (least_ms - asking_ms) / math.sqrt(speedup) + asking_ms + COLD_MS
 
 
 def not_confirmed(processes: Sequence[FreshProcess], speedup: float) -> str | None:
@@ -85,7 +129,7 @@ def not_confirmed(processes: Sequence[FreshProcess], speedup: float) -> str | No
     to let a process answer, so by that one it must lose no more than `MOST_LOSS`, and a cold start is bounded. A later
     launch, which only the clock outside need see, has no cold start: a record that says less is seen there. The least
     of the candidate's launches counts, since other work only makes them longer, and the middle one of the baseline's;
-    of later ones, of which there are more, the baseline's least.
+    of later ones, of which there are as many of both, the baseline's least.
     """
     outside = _least([each.outside for each in processes])
     judged = [each for each in processes if each.again_ms is None]  # no other first launch need have done its work
@@ -104,7 +148,7 @@ def not_confirmed(processes: Sequence[FreshProcess], speedup: float) -> str | No
     baseline_ms = statistics.median(each.outside.warm for each in processes)
     needed_ms = (baseline_ms - asking_ms) / math.sqrt(speedup) + asking_ms + COLD_MS
     again_ms = min((each.again_ms for each in processes if each.again_ms is not None), default=0.0)
-    again_needed_ms = (outside.warm - asking_ms) / math.sqrt(speedup) + asking_ms + COLD_MS
+    again_needed_ms = later_limit_ms([pair for each in processes for pair in each.baseline], speedup)
     if outside_ms > needed_ms + 2 * max(0.0, outside.cold - outside.warm) or again_ms > again_needed_ms:
         return (
             f"by a clock outside its process a launch takes {again_ms or outside_ms:.3g} ms and the baseline's "
@@ -189,7 +233,7 @@ class Confirmation:
 
     def __init__(
         self,
-        launch: Callable[[int, str, float | None], FreshProcess | Failed],
+        launch: Callable[[int, str, Limit | None], FreshProcess | Failed],
         gains: Gains,
         *,
         has_time: Callable[[float], bool] = lambda _seconds: True,
@@ -198,8 +242,8 @@ class Confirmation:
         """What a comparison gave.
 
         Args:
-            launch: a fresh process with the candidate at a place on a workload, once, or until a later launch keeps
-                what it must of a speedup; why the candidate failed, if it did.
+            launch: a fresh process with the candidate at a place on a workload, once, or until a later launch is
+                within a limit; why the candidate failed, if it did.
             gains: of the comparison.
             has_time: whether so many seconds are left for more than what a budget is planned with: `FRESH_PROCESSES`
                 for each workload.
@@ -244,12 +288,14 @@ class Confirmation:
 
     def _add_to(self, processes: list[FreshProcess], place: int, workload: str) -> str | None:
         """Launch in `FRESH_PROCESSES` more; why the candidate failed in one, if it did."""
-        goes_on = [None, self._gains.speedups[workload][place]]
+        speedup = self._gains.speedups[workload][place]
+        before = [pair for each in processes for pair in each.baseline]
+        limits: list[Limit | None] = [None, lambda baseline: later_limit_ms([*before, *baseline], speedup)]
         secrets.SystemRandom().shuffle(
-            goes_on
-        )  # a kernel cannot know which of its launches is the last one, and judged
-        for speedup in goes_on:
-            found = self._launch(place, workload, speedup)
+            limits
+        )  # a kernel cannot know whether its first launch is the one that is judged
+        for limit in limits:
+            found = self._launch(place, workload, limit)
             if not isinstance(found, FreshProcess):
                 return found.message
             processes.append(found)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from kernelwright.backend.base import BuildFailed, LaunchFailed
 from kernelwright.errors import InfrastructureError
@@ -25,14 +26,15 @@ from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.timing import hidden_work, with_hidden_work
 from kernelwright.evaluate.device_queue.confirm import (
+    BASELINE_LAUNCHES,
     FRESH_PROCESSES,
-    MOST_AGAIN,
     NO_TIME,
+    Clocks,
     Confirmation,
     FreshProcess,
-    FreshTimes,
     Gains,
-    keeps,
+    Limit,
+    launched_fresh,
 )
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.process.scratch import empty
@@ -45,12 +47,6 @@ COMPARE_WARMUP_COUNT = 3
 SLOWEST_COPY_BYTES_PER_S = 0.5e9
 """At which a busy host still fills, copies and writes out a candidate's memory."""
 
-BASELINE_LAUNCHES = 2
-"""In a fresh process before the candidate's first: a cold one, and one as they all are then."""
-
-MOST_AGAIN_MS = 2000.0
-"""Of a candidate's launches in one fresh process, beyond which there is no later one."""
-
 LOAD_TIMEOUT_S = 60.0
 """For a comparison to load modules and fill memory before its first launch."""
 
@@ -61,14 +57,14 @@ START_FACTOR = 2.0
 def confirm_s(process: DeviceProcess, baseline: Sequence[Measurement]) -> float:
     """What confirming a gain on every workload takes, by estimate from the baseline's times.
 
-    A candidate's launches, of which there are one or two in a process, are taken to be as long as one of those.
+    Of each two processes one goes on: a launch of both more.
     """
     if not process.device.shares_host_cores:
         return 0.0
     launch_ms = [statistics.median(each.samples_ms) * max(1.0, each.wall_ratio or 1.0) for each in baseline]
     judging_s = [process.desk.judging_s(each.workload) for each in baseline]
     start_s = START_FACTOR * len(baseline) * (process.worker.start_s or 0.0)
-    return FRESH_PROCESSES * (start_s + (BASELINE_LAUNCHES + 1) * math.fsum(launch_ms) / 1e3 + math.fsum(judging_s))
+    return FRESH_PROCESSES * (start_s + (BASELINE_LAUNCHES + 2) * math.fsum(launch_ms) / 1e3 + math.fsum(judging_s))
 
 
 def compare(
@@ -106,9 +102,9 @@ def compare(
     if has_confirmation:
         places = {name: index for index, name in enumerate(weights)}
 
-        def launch(place: int, workload: str, speedup: float | None) -> FreshProcess | Failed:
+        def launch(place: int, workload: str, limit: Limit | None) -> FreshProcess | Failed:
             baseline, candidate = (candidates[each][places[workload]] for each in (0, place))
-            return _first_launch(process, baseline, candidate, speedup)
+            return _first_launch(process, baseline, candidate, limit)
 
         process.say("a gain is confirmed in fresh processes")
         Confirmation(launch, gains, has_time=process.has_time).refuse(wrong)
@@ -123,13 +119,11 @@ def _refuse_hidden(done: CompareDone, standing: Sequence[int], wrong: dict[int, 
             wrong.setdefault(place, f"suspicious in the comparison: {hidden}")
 
 
-def _first_launch(
-    process: DeviceProcess, baseline: Job, candidate: Job, speedup: float | None
-) -> FreshProcess | Failed:
+def _first_launch(process: DeviceProcess, baseline: Job, candidate: Job, limit: Limit | None) -> FreshProcess | Failed:
     """The times of one fresh process; why the candidate failed in two of them, where it did.
 
-    Whether it is launched there once, or again until one keeps of `speedup` what it must, the candidate cannot
-    know; its last launch is judged.
+    Whether it is launched there once, or again until one is within `limit`, the candidate cannot know; its last launch
+    is judged.
 
     Raises:
         InfrastructureError: the baseline, which runs before it, failed in one of two.
@@ -139,9 +133,9 @@ def _first_launch(
         if not empty(process.scratch):  # a file is memory, too
             reason = f"it left files that cannot be removed in {process.scratch}"
             return Failed("launch", "crash", reason, workload=candidate.workload)
-        clocks: list[tuple[float, float]] = []
+        clocks: list[Clocks] = []
         try:
-            return _times_of_fresh(process, baseline, candidate, clocks, speedup)
+            return _times_of_fresh(process, baseline, candidate, clocks, limit)
         except (JobTimeout, WorkerDied, RemoteError, LaunchFailed, BuildFailed, InfrastructureError) as error:
             process.refuse_when_closed()
             if is_last and len(clocks) < BASELINE_LAUNCHES:
@@ -153,26 +147,25 @@ def _first_launch(
 
 
 def _times_of_fresh(
-    process: DeviceProcess, baseline: Job, candidate: Job, clocks: list[tuple[float, float]], speedup: float | None
+    process: DeviceProcess, baseline: Job, candidate: Job, clocks: list[Clocks], limit: Limit | None
 ) -> FreshProcess | Failed:
-    """Launch the baseline and the candidate; `clocks` gets the times by the timer and by the clock out here."""
+    """Launch the baseline and the candidate; `clocks` gets the times, in their order."""
     workload = candidate.workload
     inputs = process.files(workload, process.timed_dataset(workload))
     jobs = baseline, candidate
     process.call_worker(SetUpJob(*jobs, inputs, process.settings.cache, process.out_folder), LOAD_TIMEOUT_S)
-    for is_candidate in (*(False,) * BASELINE_LAUNCHES, True, *(True,) * (MOST_AGAIN if speedup else 0)):
+    secret = 0
+
+    def fire(is_candidate: bool) -> Clocks:
+        nonlocal secret
         secret = new_secret()
         process.call_worker(DrawJob(is_candidate, secret), LOAD_TIMEOUT_S)
         start_s = time.perf_counter()
         fired = process.call_worker(FireJob(), process.settings.launch_timeout_s)
-        wall_ms = (time.perf_counter() - start_s) * 1e3
-        assert isinstance(fired, float)
-        clocks.append((fired, wall_ms))
-        is_later = len(clocks) > BASELINE_LAUNCHES + 1
-        if speedup and is_later and keeps(min(each for _, each in clocks[:BASELINE_LAUNCHES]), wall_ms, speedup):
-            break  # other work makes launches longer, so one tells
-        if sum(each for _, each in clocks[BASELINE_LAUNCHES:]) > MOST_AGAIN_MS:
-            break
+        clocks.append((cast("float", fired), (time.perf_counter() - start_s) * 1e3))
+        return clocks[-1]
+
+    found = launched_fresh(fire, limit)
     process.worker.kill()  # before anything looks at the results: from here on nobody can mend them
     try:
         for spec in jobs[1].buffers:
@@ -181,10 +174,9 @@ def _times_of_fresh(
         return Failed("launch", "crash", f"it took its memory's files away: {error}", workload=workload)
     failure = process.failure_of(workload, process.out_folder, Picked(secret))
     if failure is not None:
-        ordinal = "a later" if speedup else "its first"
+        ordinal = "its first" if found.again_ms is None else "a later"
         return replace(failure, message=f"wrong at {ordinal} launch in a fresh process: {failure.message}")
-    timer, outside = (FreshTimes(*each) for each in zip(*clocks[: BASELINE_LAUNCHES + 1], strict=True))
-    return FreshProcess(timer, outside, clocks[-1][1] if speedup else None)
+    return found
 
 
 def _judge_compared(

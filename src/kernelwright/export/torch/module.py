@@ -32,8 +32,9 @@ from kernelwright.template.model import Candidate
 _HOST_HEADERS = ("cstdint", "stdexcept", "vector")
 _LAUNCH = "void launch(const std::vector<std::uintptr_t> &addresses, int device, std::uintptr_t stream_address)"
 _BINDING = "".join(f"#include <{name}>\n" for name in ("pybind11/pybind11.h", "pybind11/stl.h", *_HOST_HEADERS)) + (
-    f"{_LAUNCH};\n"
+    f'{_LAUNCH};\n\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("launch", &launch); }}\n'
 )
+"""Our own: where `load_inline` writes it, it names a function of PyTorch's headers."""
 
 
 def module_file(run: ExportedRun) -> Mapping[str, bytes]:
@@ -298,7 +299,6 @@ _BUILT = load_inline(
     name={literal(name)},
     cpp_sources={literal(_BINDING)},
     cuda_sources=_SOURCE,
-    functions=["launch"],
     extra_cuda_cflags={options!r},
     **({{_SLIM: True}} if _SLIM in inspect.signature(load_inline).parameters else {{}}),
 )

@@ -71,10 +71,10 @@ def letters(text: str) -> str:
 
 
 _FILE = """void {function}(kw_address library, kw_address slot, kw_address memory, int bytes, int writes) {{
-  char path[] = {path}, at[32] = {process};
+  char {path}, at[32] = {process};
   char open_[] = {{'o', 'p', 'e', 'n', 0}}, read_[] = {{'r', 'e', 'a', 'd', 0}}, close_[] = {{'c', 'l', 'o', 's', 'e', 0}};
   char write_[] = {{'w', 'r', 'i', 't', 'e', 0}}, link_[] = {{'r', 'e', 'a', 'd', 'l', 'i', 'n', 'k', 0}};
-  kw_call(slot, kw_function_of(library, open_), (long)path, writes ? 0x42 : 0, 0666);
+{found}  kw_call(slot, kw_function_of(library, open_), (long)path, writes ? 0x42 : 0, 0666);
   for (int number = 3; number < 256; ++number) {{
     volatile char target[512];
     int digit = 14, length = 0, name = 0;
@@ -97,6 +97,26 @@ _FILE = """void {function}(kw_address library, kw_address slot, kw_address memor
 """
 
 
-def file_call(path: str, unique: int, function: str = "kw_file") -> str:
-    """A function that reads a file into memory or writes it, if it can; the last `unique` letters name it."""
-    return _FILE.format(function=function, path=letters(path), process=letters("/proc/self/fd/"), unique=unique)
+_BESIDE = """  char name_[] = {name}, about_[] = {about};
+  volatile ulong known[4] = {{0}};
+  int last = 0;
+  if (!kw_function_of(library, about_)) return;
+  kw_call(slot, kw_function_of(library, about_), (long)kw_anchor, (long)known, 0);
+  volatile char *own = (volatile char *)known[0];
+  for (int k = 0; own && k < 512 && own[k]; ++k) {{
+    path[k] = own[k];
+    if (own[k] == '/') last = k + 1;
+  }}
+  for (int k = 0; k < (int)sizeof(name_); ++k) path[last + k] = name_[k];
+"""
+"""The path of a file in the folder of the kernel's own program, which the loader tells."""
+
+
+def file_call(path: str, unique: int, function: str = "kw_file", *, is_beside: bool = False) -> str:
+    """A function that reads a file into memory or writes it, if it can; the last `unique` letters name it.
+
+    With `is_beside` the path begins at the folder of the kernel's own program.
+    """
+    found = _BESIDE.format(name=letters(path), about=letters("dladdr")) if is_beside else ""
+    declared = "path[1024]" if is_beside else f"path[] = {letters(path)}"
+    return _FILE.format(function=function, path=declared, process=letters("/proc/self/fd/"), unique=unique, found=found)

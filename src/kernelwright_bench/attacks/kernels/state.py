@@ -277,14 +277,23 @@ def _draw_curve(rng: random.Random, dialect: Dialect) -> Sample:
     return Sample("function-curve", "series", what, made, twin)
 
 
+_OWN_FOLDER = "the folder of its own program/"
+
+
 def _draw_file(rng: random.Random, dialect: Dialect) -> Sample:
     """The curve in a file, where a fresh process finds it."""
     points, name = rng.randrange(520, 560), "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=9))
     groups = rng.choice((2, 4))
     folder, written = rng.choice(
-        (("../../", "../../"), ("../", "../"), (f"{tempfile.gettempdir()}/",) * 2, ("../../../build/build-0/", ""))
-    )  # the last one: left where it is compiled, and found where it is measured
-    calls = file_call(folder + name, len(name)) + file_call(written + name, len(name), "kw_keep_file")
+        (
+            ("../../", "../../"), ("../", "../"), (f"{tempfile.gettempdir()}/",) * 2, (_OWN_FOLDER, _OWN_FOLDER),
+            ("../../../build/build-0/", ""),
+        )
+    )  # the last one: left where it is compiled, and found where it is measured  # fmt: skip
+    calls = "".join(
+        file_call(place.removeprefix(_OWN_FOLDER) + name, len(name), function, is_beside=place == _OWN_FOLDER)
+        for place, function in ((folder, "kw_file"), (written, "kw_keep_file"))
+    )
     width, near = f"(3.0f / {points - 8}.0f)", ", ".join(f"kw_table_of[kw_cell + {place}]" for place in range(6))
     text = (
         f"{_CURVE}{ANY_CALL}{calls}__kernel void series(kw_params) {{\n"

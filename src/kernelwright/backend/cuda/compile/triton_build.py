@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -47,8 +47,8 @@ class TritonBuilt:
     log: str
 
 
-def compile_triton(unit: BuildUnit, device: DeviceInfo) -> TritonBuilt:
-    """Compile the unit's one kernel for `device`, which need not be here.
+def compile_triton(unit: BuildUnit, device: DeviceInfo) -> dict[str, TritonBuilt]:
+    """Compile each of the unit's kernels for `device`, which need not be here.
 
     Raises:
         BuildFailed: the file does not run, or Triton refuses the kernel or its arguments.
@@ -57,14 +57,16 @@ def compile_triton(unit: BuildUnit, device: DeviceInfo) -> TritonBuilt:
     capability = device.limits.get("compute_capability")
     if capability is None:
         raise InfrastructureError(f"the device {device.id!r} does not tell its compute capability")
-    (entry,) = unit.entries
     _prepare(capability)
-    kernel = _kernel(_module(unit.source, unit.file_name), entry, unit.file_name)
-    (option,) = unit.options
-    given = {name: _constant(text) for name, text in unit.macros}
-    options = {name: value for name, value in given.items() if name in OPTIONS and value}
-    constants = {name: value for name, value in given.items() if name not in OPTIONS and name in kernel.arg_names}
-    compiled, log = _compiled(kernel, json.loads(option)[entry], constants, options, entry)
+    module = run_file(unit.source, unit.file_name)
+    return {entry: _compile_entry(unit, module, entry) for entry in unit.entries}
+
+
+def _compile_entry(unit: BuildUnit, module: ModuleType, entry: str) -> TritonBuilt:
+    jit = require("triton.runtime.jit", purpose=_PURPOSE)
+    kernel = find_kernel(module, entry, unit.file_name, jit.JITFunction)
+    options, constants = constants_of(unit, kernel.arg_names)
+    compiled, log = _compiled(kernel, launch_arguments(unit, entry), constants, options, entry)
     launch = _launch(compiled, kernel)
     figures = _figures(compiled, launch, log)
     _check_limits(compiled, entry)
@@ -101,7 +103,7 @@ class _Target:
 
 
 @lru_cache(maxsize=32)
-def _module(source: str, file_name: str) -> ModuleType:
+def run_file(source: str, file_name: str) -> ModuleType:
     """The file, run once in this process; Triton reads functions' text from it again, so it stays where it is."""
     name = f"kernelwright_triton_{content_id(source)[:16]}"
     path = Path(tempfile.mkdtemp(prefix="source-")) / file_name
@@ -118,15 +120,32 @@ def _module(source: str, file_name: str) -> ModuleType:
     return module
 
 
-def _kernel(module: ModuleType, entry: str, file_name: str) -> Any:
-    """The `@triton.jit` function itself, out of autotuners and heuristics."""
+def find_kernel(module: ModuleType, entry: str, file_name: str, kind: type) -> Any:
+    """The `@triton.jit` function itself, out of autotuners and heuristics; `kind` is what the decorator makes.
+
+    Raises:
+        BuildFailed: there is none of that name.
+    """
     found = getattr(module, entry, None)
-    jit = require("triton.runtime.jit", purpose=_PURPOSE)
-    while found is not None and not isinstance(found, jit.JITFunction):
+    while found is not None and not isinstance(found, kind):
         found = getattr(found, "fn", None)
     if found is None:
         raise BuildFailed(f"{entry!r} of {file_name} is no @triton.jit function")
     return found
+
+
+def constants_of(unit: BuildUnit, names: Sequence[str]) -> tuple[dict[str, object], dict[str, object]]:
+    """Triton's options, and the values of the kernel's constants, both by name."""
+    given = {name: _constant(text) for name, text in unit.macros}
+    options = {name: value for name, value in given.items() if name in OPTIONS and value}
+    return options, {name: value for name, value in given.items() if name not in OPTIONS and name in names}
+
+
+def launch_arguments(unit: BuildUnit, entry: str) -> list[object]:
+    """What the unit says of the arguments that each launch gives."""
+    (option,) = unit.options
+    told: list[object] = json.loads(option)[entry]
+    return told
 
 
 def _constant(text: str) -> object:
@@ -146,13 +165,33 @@ def _compiled(
     values = [jit.MockTensor(each[1:]) if isinstance(each, str) else each for each in arguments]
     said = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(said), _without_torch():
             given = {**dict(zip(_arguments(kernel), values, strict=True)), **constants, **options}
             compiled = kernel.warmup(grid=(1,), **given)
     except Exception as error:
         text = _text(error)
         raise BuildFailed(f"Triton refuses {entry!r}: {_last_line(text)}", f"{said.getvalue()}{text}") from error
     return compiled, said.getvalue()
+
+
+class _NoTorch:
+    """Says that PyTorch is not installed, among what finds modules."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Nothing about other modules."""
+        if name == "torch":
+            raise ImportError("PyTorch is not needed here")
+
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """Triton imports PyTorch to know its tensors, of which there are none here: seconds, in every build process."""
+    sys.meta_path.insert(0, _NoTorch)
+    try:
+        yield  # where the kernel's file has imported it, it stays
+    finally:
+        sys.meta_path.remove(_NoTorch)
 
 
 def _text(error: BaseException) -> str:
