@@ -50,7 +50,7 @@ def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
     if is_instance:
         notes = (
             *notes,
-            f"{inferred.file.name} is copied with {inferred.entry!r} as the instance that is launched, groups in plain words",
+            f"{inferred.file.name} is copied with {inferred.entry!r} as the instance that is launched",
         )
     if text != source:
         notes = (*notes, f"{inferred.file.name} is copied without its host code, which is not compiled here")
