@@ -20,7 +20,9 @@ def triton_problem(tmp_path: Path) -> Maker:
         folder.mkdir(exist_ok=True)
         (folder / "scale.py").write_text(header + kernel)
         (folder / "problem.toml").write_text(problem)
-        (folder / "reference.py").write_text("def scale(x, factor):\n    return factor * x\n")
+        (folder / "reference.py").write_text(
+            "def scale(x, factor):\n    return factor * x\n\n\ndef total(x):\n    return x.sum(keepdims=True)\n"
+        )
         return folder
 
     return make

@@ -6,7 +6,7 @@ import importlib.util
 import json
 
 import pytest
-from triton_problems import KERNEL, PROBLEM
+from triton_problems import KERNEL, PROBLEM, TWO, TWO_HEADER, TWO_PROBLEM
 
 from kernelwright.backend.interpreter import backend
 from kernelwright.cli.commands.tune import TuneWords, run_tune
@@ -122,3 +122,14 @@ def test_what_does_not_build_is_the_configurations_failure(installed, triton_pro
     failed = [each for each in found.rows if isinstance(each.outcome, Failed)]
     assert {each.config["BLOCK"] for each in failed} == {256}
     assert {each.outcome.stage for each in failed} == {"build"}
+
+
+def test_two_kernels_are_launched_one_after_the_other(installed, triton_problem):
+    found = checked(triton_problem(header=TWO_HEADER, kernel=TWO, problem=TWO_PROBLEM))
+    assert {each.config["BLOCK"] for each in found.passed} == {128, 256}
+    wrong = checked(
+        triton_problem(
+            header=TWO_HEADER, kernel=TWO.replace("found = 0.0", "found = 0.5 * BLOCK - 64"), problem=TWO_PROBLEM
+        )
+    )
+    assert [each.config["BLOCK"] for each in wrong.passed] == [128]

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from triton_problems import HOPPER, KERNEL, PROBLEM
+from triton_problems import HOPPER, KERNEL, PROBLEM, TWO, TWO_HEADER, TWO_PROBLEM
 
 from kernelwright.backend.base import BuildFailed
 from kernelwright.backend.cuda.backend import CudaBackend
@@ -87,7 +87,7 @@ def built(job, folder: Path):
 
 
 def launch(artifact):
-    return json.loads((artifact.folder / "launches.json").read_text())["scale"]
+    return json.loads((artifact.folder / "launches.json").read_text())["scale"]["launch"]
 
 
 def test_without_triton_a_build_says_what_to_install(triton_problem, tmp_path, monkeypatch):
@@ -196,3 +196,12 @@ def test_a_build_imports_torch_only_for_a_file_that_does(triton, triton_problem,
         check=False,
     )
     assert done.stdout.split() == ["False"], done.stderr
+
+
+def test_each_kernel_has_a_cubin_and_a_launch_of_its_own(triton, triton_problem, tmp_path):
+    (job,) = jobs_of(triton_problem(header=TWO_HEADER, kernel=TWO, problem=TWO_PROBLEM))
+    artifact = built(job, tmp_path / "a")
+    launches = json.loads((artifact.folder / "launches.json").read_text())
+    assert {entry: len(each["launch"]["parameters"]) for entry, each in launches.items()} == {"sums": 3, "total": 3}
+    assert len({(artifact.folder / each["file"]).read_bytes() for each in launches.values()}) == 2
+    assert all(artifact.resources[entry]["registers_per_thread"] > 0 for entry in launches)

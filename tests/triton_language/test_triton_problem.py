@@ -111,15 +111,15 @@ def test_constants_keep_their_types(triton_problem):
     assert (macros["KIND"], macros["FLAG"]) == ("'tl.float16'", "True")
 
 
-def test_two_kernels_in_one_run_are_a_failure_that_says_so(triton_problem):
-    second = KERNEL + KERNEL[KERNEL.index("\n\n@triton") :].replace("def scale", "def again")
-    header = (
-        HEADER.replace("[launch]", "[[launch]]").removesuffix("# ///\n")
-        + '# [[launch]]\n# entry = "again"\n# grid = ["1"]\n# ///\n'
+def test_one_kernel_twice_with_other_kinds_of_arguments_is_a_failure_that_says_so(triton_problem):
+    launch = HEADER[HEADER.index("# [launch]") : -len("# ///\n")].replace("[launch]", "[[launch]]")
+    header = HEADER[: HEADER.index("# [launch]")] + "".join(
+        f'{launch}# arguments = ["x", "y", "{size}", "factor"]\n' for size in ("n", "m")
     )
-    failed = rendered(triton_problem(header=header, kernel=second))
+    problem = PROBLEM.replace("factor =", 'm = { role = "scalar", dtype = "int32", value = "7" }\nfactor =')
+    failed = rendered(triton_problem(header=f"{header}# ///\n", problem=problem))
     assert isinstance(failed, Failed)
-    assert "of Triton one kernel can be launched" in failed.message
+    assert "'scale' is launched more than once" in failed.message
 
 
 def test_a_template_as_agents_get_it_loads_again(triton_problem):

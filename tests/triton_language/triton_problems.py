@@ -51,3 +51,50 @@ n = 4096
 name = "odd"
 n = 4099
 """
+
+TWO_HEADER = """# /// kernelwright
+# [parameters]
+# BLOCK = { values = [128, 256], default = 128 }
+# [scratch]
+# partial = { dtype = "float32", shape = ["ceil_div(n, BLOCK)"] }
+# [[launch]]
+# entry = "sums"
+# grid = ["ceil_div(n, BLOCK)"]
+# arguments = ["x", "partial", "n"]
+# [[launch]]
+# entry = "total"
+# grid = ["1"]
+# arguments = ["partial", "y", "n"]
+# ///
+"""
+TWO = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def sums(x, partial, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(partial + tl.program_id(0), tl.sum(tl.load(x + at, mask=at < n, other=0.0), axis=0))
+
+
+@triton.jit
+def total(partial, y, n, BLOCK: tl.constexpr):
+    found = 0.0
+    for each in range(tl.cdiv(n, BLOCK)):
+        found += tl.load(partial + each)
+    tl.store(y, found)
+"""
+TWO_PROBLEM = """name = "total"
+kernel = "scale.py"
+reference = "reference.py:total"
+
+[arguments]
+x = { role = "input", dtype = "float32", shape = ["n"] }
+y = { role = "output", dtype = "float32", shape = ["1"] }
+n = { role = "scalar", dtype = "int32", value = "n" }
+
+[[workloads]]
+name = "odd"
+n = 1003
+"""
+"""A sum in two kernels."""

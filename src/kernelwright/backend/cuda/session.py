@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,21 +114,26 @@ class CudaSession(DeviceSession):
         try:
             image = (artifact.folder / CUBIN_NAME).read_bytes()
             names = read_json_text((artifact.folder / NAMES_NAME).read_bytes())
-            launches = _launches(artifact.folder)
+            launches, images = _launches(artifact.folder)
         except (OSError, ValueError) as error:
             raise InfrastructureError(f"the artifact of {artifact.unit.file_name} cannot be read: {error}") from error
         try:
-            module = CudaModule(self._driver, image, names)
+            module = self._module(image, names)
             module.triton = launches
-            with contextlib.suppress(CubinUnreadable):
-                module.state = read_cubin(image)
-            self._modules.add(module)
+            module.others = {entry: self._module(each, names) for entry, each in images.items()}
             return module
         except DriverCallFailed as error:
             problem = launch_error(error, f"loading {artifact.unit.file_name}")
             if isinstance(problem, LaunchFailed):
                 raise BuildFailed(problem.message) from error
             raise problem from error
+
+    def _module(self, image: bytes, names: Mapping[str, str]) -> CudaModule:
+        module = CudaModule(self._driver, image, names)
+        with contextlib.suppress(CubinUnreadable):
+            module.state = read_cubin(image)
+        self._modules.add(module)
+        return module
 
     # ---- memory ----
 
@@ -302,7 +307,7 @@ class CudaSession(DeviceSession):
 
     def _note(self, launches: Sequence[BoundLaunch]) -> None:
         for each in launches:
-            self._module_memory.before_launch(each.module)
+            self._module_memory.before_launch(each.module.others.get(each.step.entry, each.module))
             self._leftovers.before_launch(each.module, each.step.entry)
 
     def forget_module_memory(self) -> None:
@@ -404,12 +409,15 @@ class CudaSession(DeviceSession):
         return fresh
 
 
-def _launches(folder: Path) -> dict[str, TritonLaunch]:
-    """Of an artifact; empty where Triton did not make it."""
+def _launches(folder: Path) -> tuple[dict[str, TritonLaunch], dict[str, bytes]]:
+    """By entry how it is launched, and the images of those that are in a cubin of their own; empty if not Triton's."""
     file = folder / LAUNCHES_NAME
     if not file.exists():
-        return {}
-    return {entry: TritonLaunch.read(record) for entry, record in read_json_text(file.read_bytes()).items()}
+        return {}, {}
+    found = read_json_text(file.read_bytes())
+    launches = {entry: TritonLaunch.read(each["launch"]) for entry, each in found.items()}
+    own = {entry: each["file"] for entry, each in found.items() if each["file"] != CUBIN_NAME}
+    return launches, {entry: (folder / name).read_bytes() for entry, name in own.items()}
 
 
 def _smallest_period(pattern: bytes) -> bytes:

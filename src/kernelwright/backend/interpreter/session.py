@@ -16,6 +16,7 @@ from kernelwright.backend.base import (
     BoundBuffer,
     BoundLaunch,
     BufferArgument,
+    BuildUnit,
     Bytes,
     DeviceSession,
     LaunchFailed,
@@ -58,26 +59,45 @@ class _Whole(metaclass=_LikeInt):
         return int(value.item() if isinstance(value, np.ndarray) else value)
 
 
+def start_interpreter() -> Any:
+    """Triton's interpreter as a module; kernels of files that are imported from now on are run by it.
+
+    Raises:
+        MissingDependency: Triton or PyTorch is not installed.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported, which reads it then
+    require("torch", purpose=_PURPOSE)
+    interpreter: Any = require("triton.runtime.interpreter", purpose=_PURPOSE)
+    interpreter.int = _Whole
+    return interpreter
+
+
+def launch_interpreted(kernel: Any, grid: tuple[int, ...], arguments: Mapping[str, object]) -> None:
+    """Launch a kernel of a file that was imported since `start_interpreter`, out of its autotuner and heuristics."""
+    kind = start_interpreter().InterpretedFunction
+    while not isinstance(kernel, kind):
+        kernel = kernel.fn
+    kernel[grid](**arguments)
+
+
 class InterpreterSession(DeviceSession):
     """Memory of the host, and kernels that are Python."""
 
     def __init__(self) -> None:
-        os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported, which reads it then
+        self._kind = start_interpreter().InterpretedFunction
         self._torch: Any = require("torch", purpose=_PURPOSE)
         self._torch.set_num_threads(1)
-        interpreter: Any = require("triton.runtime.interpreter", purpose=_PURPOSE)
-        interpreter.int = _Whole
-        self._kind = interpreter.InterpretedFunction
 
     @property
     def timer(self) -> str:
         """None: what a launch takes here says nothing."""
         return "none"
 
-    def load(self, artifact: Artifact) -> _Interpreted:
-        """Run the file with the interpreter switched on."""
-        unit = artifact.unit
-        (entry,) = unit.entries
+    def load(self, artifact: Artifact) -> dict[str, _Interpreted]:
+        """Run the file with the interpreter switched on; its kernels by entry."""
+        return {entry: self._load(artifact.unit, entry) for entry in artifact.unit.entries}
+
+    def _load(self, unit: BuildUnit, entry: str) -> _Interpreted:
         function = find_kernel(run_file(unit.source, unit.file_name), entry, unit.file_name, self._kind)
         parameters = triton_kernel(unit.source, Path(unit.file_name), entry).parameters
         _, constants = constants_of(unit, [each.name for each in parameters])
@@ -121,7 +141,7 @@ class InterpreterSession(DeviceSession):
     def launch(self, launches: Sequence[BoundLaunch]) -> None:
         """Every program of every launch, in order."""
         for each in launches:
-            self._launch(each.module, each.step, each.buffers)
+            self._launch(each.module[each.step.entry], each.step, each.buffers)
 
     def time(self, launches: Sequence[BoundLaunch]) -> float:
         """What the interpreter took, which nobody may show as a kernel's time."""

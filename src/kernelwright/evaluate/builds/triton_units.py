@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kernelwright.backend.base import BuildUnit, PlanStep, ScalarArgument
+from kernelwright.backend.base import BuildUnit, LaunchArgument, PlanStep, ScalarArgument
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES
@@ -34,21 +34,18 @@ def triton_unit(
         arguments: by name.
 
     Raises:
-        SpecError: a define has no value, or the launches are of more than one kernel or of one in two kinds.
+        SpecError: a define has no value, or two launches of one kernel are of different kinds.
     """
     template = candidate.template
     values = {**names, **{name: each.evaluate(names) for name, each in template.defines.items()}}
     wanted = constexprs_of(template.source, template.file, {step.entry for step in steps}) | set(OPTIONS)
-    kinds = {step.entry: json.dumps([_kind(each.name, each, arguments) for each in step.arguments]) for step in steps}
+    kinds: dict[str, list[object]] = {}
     for step in steps:
-        if (
-            len(kinds) > 1
-            or json.dumps([_kind(each.name, each, arguments) for each in step.arguments]) != kinds[step.entry]
-        ):
+        kind = [_kind(each, arguments) for each in step.arguments]
+        if kinds.setdefault(step.entry, kind) != kind:
             raise SpecError(
-                f"{template.file.name} launches {', '.join(map(repr, dict.fromkeys(each.entry for each in steps)))}: "
-                "of Triton one kernel can be launched, with arguments of one kind",
-                hint="make a problem of each kernel",
+                f"{step.entry!r} is launched more than once, with arguments that Triton compiles differently",
+                hint="make a problem of each launch",
                 location=template.steps[0].location,
             )
     return BuildUnit(
@@ -56,14 +53,14 @@ def triton_unit(
         source=template.source,
         file_name=template.file.name,
         macros=tuple((name, repr(values[name])) for name in sorted(wanted) if name in values),
-        options=(json.dumps({entry: json.loads(kind) for entry, kind in kinds.items()}),),
+        options=(json.dumps(kinds),),
         entries=tuple(kinds),
     )
 
 
-def _kind(name: str, passed: object, arguments: Mapping[str, Argument]) -> object:
+def _kind(passed: LaunchArgument, arguments: Mapping[str, Argument]) -> object:
     """A pointer's type, or a number that the JIT specialises as it does this one."""
-    dtype = DTYPES[arguments[name].dtype]
+    dtype = DTYPES[arguments[passed.name].dtype]
     if not isinstance(passed, ScalarArgument):
         return f"*{dtype.name}"
     value = np.frombuffer(passed.data, dtype.numpy_dtype)[0].item()

@@ -200,7 +200,7 @@ def _values(parameters: Sequence[tuple[str, str]], arguments: Sequence[str], cod
         text = arguments[index] if index < len(arguments) else renamed(default, values)
         if not _is_closed(text, code):
             return None
-        is_word = _NUMBER.fullmatch(text) or re.fullmatch(r"[\w\s]+", text)
+        is_word = _NUMBER.fullmatch(text) or re.fullmatch(r"[\w\s]+(?:<[\w\s,]*>)?", text)
         values[name] = text if is_word else f"({text})"
     return values
 

@@ -107,14 +107,10 @@ def interpret(
     device = interpreter_device()
     space = build_space(subject.problem, subject.template, device)
     count = min(space.feasible_count, settings.budget.evaluations or MOST_CONFIGS)
-    configs = (
-        list(space.iterate())
-        if count == space.feasible_count
-        else space.sample(count, np.random.default_rng(settings.seed))
-    )
-    candidates = [Candidate(subject.template, each) for each in configs]
+    drawn = space.sample(count, np.random.default_rng(settings.seed))  # in no order, since the time may end
+    candidates = [Candidate(subject.template, each) for each in drawn]
     say(f"{count:,} of {space.feasible_count:,} configurations are compiled")
-    built = _build(subject.problem, candidates, device, settings)
+    built = _build(subject.problem, candidates, device, settings, (time.monotonic() + end_s) / 2)
     outcomes, notes = _check(
         subject, [each for each in built if isinstance(each, _Built)], device, settings, end_s, say
     )
@@ -126,9 +122,9 @@ def interpret(
 
 
 def _build(
-    problem: Problem, candidates: Sequence[Candidate], device: DeviceInfo, settings: TuneSettings
-) -> list[_Built | Failed]:
-    """Each in the artifact cache, from which it is taken to be run."""
+    problem: Problem, candidates: Sequence[Candidate], device: DeviceInfo, settings: TuneSettings, end_s: float
+) -> list[_Built | Failed | None]:
+    """Each in the artifact cache, from which it is taken to be run; None: not by then."""
     evaluation = settings.evaluation(is_cpu=False, core_count=usable_core_count())
     pool = BuildPool(
         device.backend,
@@ -145,7 +141,7 @@ def _build(
             for jobs in rendered
         ]
         return [
-            _joined(candidate, jobs, builds)
+            _joined(candidate, jobs, builds, end_s)
             for candidate, jobs, builds in zip(candidates, rendered, asked, strict=True)
         ]
     finally:
@@ -153,13 +149,16 @@ def _build(
 
 
 def _joined(
-    candidate: Candidate, jobs: tuple[Job, ...] | Failed, builds: Sequence[Future[BuildResult]]
-) -> _Built | Failed:
+    candidate: Candidate, jobs: tuple[Job, ...] | Failed, builds: Sequence[Future[BuildResult]], end_s: float
+) -> _Built | Failed | None:
     if isinstance(jobs, Failed):
         return jobs
     artifacts = []
     for build in builds:
-        found = build.result().built
+        try:
+            found = build.result(None if end_s == math.inf else max(0.0, end_s - time.monotonic())).built
+        except TimeoutError:
+            return None
         if isinstance(found, Failed):
             return found
         artifacts.append(found)
@@ -209,12 +208,12 @@ def _computed(built: _Built) -> str:
 
 def _row(
     candidate: Candidate,
-    built: _Built | Failed,
+    built: _Built | Failed | None,
     outcomes: Mapping[str, Failed | Passed],
     problem: Problem,
     device: DeviceInfo,
 ) -> Interpreted:
-    if isinstance(built, Failed):
+    if not isinstance(built, _Built):
         return Interpreted(candidate.config, built, {}, None)
     resources: dict[str, float] = {}
     for name, value in (

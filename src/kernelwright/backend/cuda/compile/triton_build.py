@@ -47,8 +47,8 @@ class TritonBuilt:
     log: str
 
 
-def compile_triton(unit: BuildUnit, device: DeviceInfo) -> TritonBuilt:
-    """Compile the unit's one kernel for `device`, which need not be here.
+def compile_triton(unit: BuildUnit, device: DeviceInfo) -> dict[str, TritonBuilt]:
+    """Compile each of the unit's kernels for `device`, which need not be here.
 
     Raises:
         BuildFailed: the file does not run, or Triton refuses the kernel or its arguments.
@@ -57,10 +57,14 @@ def compile_triton(unit: BuildUnit, device: DeviceInfo) -> TritonBuilt:
     capability = device.limits.get("compute_capability")
     if capability is None:
         raise InfrastructureError(f"the device {device.id!r} does not tell its compute capability")
-    (entry,) = unit.entries
     _prepare(capability)
+    module = run_file(unit.source, unit.file_name)
+    return {entry: _compile_entry(unit, module, entry) for entry in unit.entries}
+
+
+def _compile_entry(unit: BuildUnit, module: ModuleType, entry: str) -> TritonBuilt:
     jit = require("triton.runtime.jit", purpose=_PURPOSE)
-    kernel = find_kernel(run_file(unit.source, unit.file_name), entry, unit.file_name, jit.JITFunction)
+    kernel = find_kernel(module, entry, unit.file_name, jit.JITFunction)
     options, constants = constants_of(unit, kernel.arg_names)
     compiled, log = _compiled(kernel, launch_arguments(unit, entry), constants, options, entry)
     launch = _launch(compiled, kernel)
@@ -170,17 +174,24 @@ def _compiled(
     return compiled, said.getvalue()
 
 
+class _NoTorch:
+    """Says that PyTorch is not installed, among what finds modules."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Nothing about other modules."""
+        if name == "torch":
+            raise ImportError("PyTorch is not needed here")
+
+
 @contextlib.contextmanager
 def _without_torch() -> Iterator[None]:
     """Triton imports PyTorch to know its tensors, of which there are none here: seconds, in every build process."""
-    if "torch" in sys.modules:  # the kernel's file has imported it
-        yield
-        return
-    sys.modules["torch"] = None  # type: ignore[assignment]
+    sys.meta_path.insert(0, _NoTorch)
     try:
-        yield
+        yield  # where the kernel's file has imported it, it stays
     finally:
-        del sys.modules["torch"]
+        sys.meta_path.remove(_NoTorch)
 
 
 def _text(error: BaseException) -> str:
