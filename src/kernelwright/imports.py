@@ -19,6 +19,7 @@ _EXTRA_OF = MappingProxyType(
         "autotuning_methodology": "bench-search",
         "pandas": "frame",
         "torch": "torch",
+        "triton": "triton",
         "pydantic_ai": "llm",
         "httpx2": "llm",
         "mcp": "mcp",

@@ -192,6 +192,40 @@ def bench_module(
     run_module(run, rounds=rounds, is_json=json)
 
 
+@bench_app.command("kernelbench", short_help="Answer problems of a KernelBench checkout, and judge the answers.")
+def bench_kernelbench(
+    checkout: Annotated[Path, typer.Argument(help="Folder of KernelBench's repository.", show_default=False)],
+    level: Annotated[int, typer.Option(help="Of the problems.", min=1, max=4)] = 1,
+    ids: Annotated[str, typer.Option(help="Their numbers: 1,5,10-12 (default: all).")] = "",
+    budget: Annotated[str, typer.Option(help="Of each problem, as for `optimize`.")] = "120s",
+    model: Annotated[str, typer.Option(help="Who proposes, as for `optimize`.")] = "rules",
+    device: Annotated[str | None, typer.Option(help="A device id or a part of its name.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the records; what has one is not run again.")] = Path(
+        "kernelbench"
+    ),
+    rounds: Annotated[int, typer.Option(help="Of timing an answer and PyTorch in turns.", min=6)] = 30,
+    modes: Annotated[
+        str, typer.Option(help="Of torch.compile, to time beside eager: compiled, max-autotune, both or none.")
+    ] = "compiled",
+    timeout: Annotated[float, typer.Option(help="Most seconds for each judgement of an answer.", min=1.0)] = 900.0,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Import, lower, optimise and export each problem, compare with PyTorch, and ask the official evaluator.
+
+    The table has every problem, with the reason where there is no answer, and each disagreement of the two judgements.
+
+      kernelwright bench kernelbench KernelBench --level 1 --ids 12,40,88 --budget 60s --out kernelbench
+    """
+    from kernelwright_bench.modules.kernelbench import KernelBenchWords, run_kernelbench
+
+    words = KernelBenchWords(
+        checkout, level, ids, budget, model, device, out, rounds, modes, timeout, json
+    )  # fmt: skip
+    raise typer.Exit(run_kernelbench(words))
+
+
 @bench_app.command("attacks", short_help="Attack the evaluator on the device at hand.")
 def bench_attacks(
     device: Annotated[str | None, typer.Option(help="A device id or a part of its name.")] = None,

@@ -232,9 +232,16 @@ def test_headers_of_the_toolkit_are_found(compiled):
     ("include", "expression"),
     [
         ("", "INFINITY - NAN + HUGE_VALF"),
+        ("#include <cuda_fp16.h>", "(int64_t)x[0] + (int8_t)1"),
+        ("#include <cuda_fp16.h>\ntypedef unsigned char uint8_t;", "(uint8_t)x[0]"),
         ("#include <math.h>\n#include <stdint.h>", "M_PI * (uint32_t)x[0] + INFINITY"),
         ("#include <cmath>\n#include <cstdint>", "sqrtf((std::int64_t)x[0] & INT64_MAX)"),
         ("#include <cfloat>\n#include <climits>\n#include <cstddef>", "FLT_MAX + INT_MAX + sizeof(std::size_t)"),
+        (
+            "#include <limits>\n#include <type_traits>",
+            "std::numeric_limits<std::conditional_t<1, float, int>>::infinity()",
+        ),
+        ("#include <algorithm>\n#include <utility>", "std::max(x[0], (float)(uint)1)"),
         ("#include <cuda_runtime.h>\n#include <stdio.h>\n#include <cassert>", "(assert(x[0] > 0), 1)"),
         ("#include <cuda/std/cstdint>\n#include <cstdint>\n#include <cuda/std/limits>", "(int64_t)x[0]"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
 from kernelwright.backend.opencl.build import build_options, first_error, source_text, specialisation
+from kernelwright.backend.opencl.cpu.processor import name_processor
 from kernelwright.backend.opencl.driver import platform_slug
 from kernelwright.backend.opencl.errors import DRIVER_ERRORS, launch_error, machine_error
 from kernelwright.backend.registry import BACKENDS, get_backend
@@ -21,6 +23,20 @@ class FakeDriverError(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(f"code {code}")
         self.code = code
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PoCL's device is looked through on Linux only")
+def test_a_processor_that_pocl_does_not_know_gets_a_name():
+    names = [ctypes.create_string_buffer(name, 64) for name in (b"generic", b"znver2")]
+    new, known = (
+        (ctypes.c_uint64 * 512)(*([3] * 80), ctypes.addressof(name), *([0xFFFFFFFFFFFF0000] * 431)) for name in names
+    )
+    given = name_processor(ctypes.addressof(new))
+    assert given
+    assert ctypes.string_at(new[80]) == given.encode()
+    assert name_processor(ctypes.addressof(new)) == given
+    assert not name_processor(ctypes.addressof(known))
+    assert ctypes.string_at(known[80]) == b"znver2"
 
 
 def unit(source="kernel text\n", **changes) -> BuildUnit:

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pyopencl as cl
 
+from kernelwright.backend.opencl.cpu.processor import name_processor
+
 OUTPUT, LOCAL, SCALAR = 1, 4, 5
 
 
@@ -60,6 +62,7 @@ def main() -> None:
     assert options is not None, "the header supports these sizes"
     options = os.environ.get("BUILD_OPTIONS", options.decode())
     context = cl.create_some_context(interactive=False)
+    name_processor(context.devices[0].int_ptr)
     queue = cl.CommandQueue(context)
     program = cl.Program(context, Path(source).read_text(encoding="utf-8")).build(options.split())
     arrays = dict(np.load(data_file))

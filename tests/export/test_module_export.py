@@ -126,6 +126,10 @@ def test_a_gpus_file_launches_each_kernel_on_the_current_stream(record_run: Reco
     assert "_ARGUMENTS = ['p1', 'x0', 'out0']" in text
     assert 'extern "C" __global__ void kernel_1(' in text
     assert "(&kernel_1), dim3(1, 1, 1), dim3(64, 1, 1), arguments, 0, stream)" in text
+    assert "std::uintptr_t a0 = addresses[0];" in text
+    assert "torch/" not in text, "PyTorch's headers take a compiler most of a minute"
+    assert "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)" in text
+    assert "functions=" not in text, "PyTorch's own binding needs its headers"
 
 
 def test_what_is_exported_unasked_has_the_file_for_a_module(saxpy: Path, record_run: RecordRun, tmp_path: Path) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from kernel_truths import differences, infer_case, truths
 
 from kernelwright.errors import SpecError, UsageError
 from kernelwright.infer.inference import Given, infer
 from kernelwright.infer.model import Inferred
+from kernelwright.infer.problem_files import files_of
 from kernelwright.infer.words import read_words
 
 
@@ -197,10 +200,49 @@ def test_tiles_without_guards_get_a_grid_of_rows_and_of_the_size_that_is_left(tm
     assert inferred(tmp_path, TILED, "M=65", "N=48", "K=32").questions[0].word.startswith("--grid")
 
 
-def test_values_that_say_where_to_write_come_from_a_file(tmp_path: Path) -> None:
-    source = "__kernel void k(__global const int *at, __global const float *v, __global float *y, int n) {\n"
-    source += "  int i = get_global_id(0);\n  if (i < n) y[at[i]] = v[i];\n}\n"
-    assert [each.word for each in inferred(tmp_path, source, "n=100").questions] == ["at=FILE.npy"]
+SCATTER = """__kernel void k(__global const int *at, __global const float *v, __global float *y, int n) {
+  int i = get_global_id(0);
+  if (i < n GUARD) y[at[i]] = v[i];
+}
+"""
+
+
+@pytest.mark.parametrize(("guard", "low"), [("", 0), ("&& at[i] >= 0", -1)])
+def test_values_that_say_where_to_write_are_all_different(tmp_path: Path, guard: str, low: int) -> None:
+    found = inferred(tmp_path, SCATTER.replace("GUARD", guard), "n=100")
+    assert not found.questions
+    assert "none stands twice" in found.arguments[0].note
+    files, _ = files_of(found)
+    values = np.load(io.BytesIO(files["at.npy"]))
+    assert values.shape == (100,)
+    assert int(values.min()) >= low
+    kept = values[values >= 0]
+    assert kept.size > 80
+    assert np.unique(kept).size == kept.size
+    assert int(kept.max()) < found.sizes["at_values"] == 128
+    assert 'file = "at.npy"' in files["problem.toml"].decode()
+
+
+def test_a_macros_parameter_is_no_word(tmp_path: Path) -> None:
+    source = "#define AT(i, n) ((i) * (n))\n__kernel void k(__global float *x, int rows) {\n"
+    source += "  int i = get_global_id(0);\n  if (i < rows) x[AT(i, 2)] = 0;\n}\n"
+    with pytest.raises(UsageError, match="'n'"):
+        inferred(tmp_path, source, "rows=64", "n=100")
+
+
+def test_lengths_of_walks_are_what_rows_have_room_for(tmp_path: Path) -> None:
+    source = "__global__ void k(const float *x, const int *lens, float *y, int rows, int most, int width) {\n"
+    source += "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= rows) return;\n  float s = 0;\n"
+    source += "  for (int t = 0; t < lens[r]; ++t) s += x[(r * most + t) * width];\n  y[r] = s;\n}\n"
+    found = inferred(tmp_path, source, "rows=64", "most=100", "width=8", name="k.cu")
+    assert not found.questions
+    assert found.arguments[1].bounds == (1, 100)
+    assert found.arguments[0].shape == ("rows", "most", "width")
+
+
+def test_too_few_places_for_all_values_are_asked_about(tmp_path: Path) -> None:
+    found = inferred(tmp_path, SCATTER.replace("GUARD", ""), "n=100", "y=50")
+    assert [each.word for each in found.questions] == ["at=FILE.npy"]
 
 
 def test_an_index_below_zero_is_told_and_a_clamped_one_is_not(tmp_path: Path) -> None:

@@ -46,6 +46,15 @@ def file_with(tmp_path: Path, host: str) -> Path:
         (HOST, "scale<double, 2>", "float64"),
         ("", "scale<__half, WIDTH>", "float16"),
         (HOST.replace("<float, 4>", "<float, WIDTH, true>"), None, "float32"),
+        (HOST.replace("<float, 4>", "<__nv_bfloat16, 8>"), None, "bfloat16"),
+        (
+            HOST.replace("<float, 4>", "<T, 4>").replace("void go", "template <typename T> void go")
+            + "template void go<half>(half *, const half *, float, int);\n",
+            None,
+            "float16",
+        ),
+        (HOST.replace("<float, 4>", "<scalar_t, 4>"), None, "float32"),
+        ("typedef __nv_bfloat16 bf16;\n", "scale<bf16, 4>", "bfloat16"),
         ("void go() { hipLaunchKernelGGL((scale<double, 4>), 4, BLOCK, 0, 0, p, q, a, n); }", None, "float64"),
     ],
 )
@@ -66,16 +75,35 @@ def test_types_and_sizes_are_those_of_the_instance(tmp_path: Path, host: str, en
     [
         "",
         HOST + HOST.replace("<float, 4>", "<float, 8>"),
-        "template <typename T> " + HOST.replace("<float, 4>", "<T, 4>"),
         HOST.replace("<float, 4>", ""),
         HOST.replace("<float, 4>", "<float, 4, true, 1>"),
     ],
-    ids=["no launch", "two instances", "of the launcher's own type", "deduced", "too many"],
+    ids=["no launch", "two instances", "a number that nothing says", "too many"],
 )
 def test_an_instance_that_nothing_names_is_asked_for(tmp_path: Path, host: str) -> None:
     with pytest.raises(SpecError, match="nothing says which instance is meant") as caught:
         infer(file_with(tmp_path, host), Given(read_words(["n=4096", "a=2"])))
     assert "scale.cu::scale<float>" in str(caught.value.hint)
+
+
+def test_a_type_that_nothing_says_is_taken_for_a_float_and_told(tmp_path: Path) -> None:
+    host = "template <typename T> " + HOST.replace("<float, 4>", "<T, 4>")
+    found = infer(file_with(tmp_path, host), Given(read_words(["n=4096", "a=2"])))
+    assert found.arguments[0].dtype.name == "float32"
+    assert any("T: taken for float" in note and "scale.cu::scale<half>" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("c_type", "dtype"), [("half", "float16"), ("double", "float64")])
+def test_types_follow_from_what_a_launch_passes(tmp_path: Path, c_type: str, dtype: str) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text(
+        "template <typename T> __global__ void k(T* out, const T* __restrict__ in, int n) {\n"
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) out[i] = in[i];\n}\n"
+        f"void go(const {c_type}* x, {c_type} *__restrict__ y, int n) {{ k<<<n / 64, 64>>>(y, x, n); }}\n"
+    )
+    found = infer(file, Given(read_words(["n=4096"])))
+    assert [each.dtype.name for each in found.arguments[:2]] == [dtype] * 2
+    assert not found.notes
 
 
 def test_what_is_no_template_stays_byte_for_byte() -> None:

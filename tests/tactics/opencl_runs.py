@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kernelwright.backend.opencl.cpu.processor import name_processor
+
 Array = npt.NDArray[Any]
 TIMEOUT_S = 60.0
 
@@ -64,6 +66,7 @@ def _serve(connection: Connection) -> None:
     device = next(
         d for p in cl.get_platforms() for d in p.get_devices() if "Portable" in p.name or "pocl" in p.name.lower()
     )
+    name_processor(device.int_ptr)
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
     while True:

@@ -102,6 +102,18 @@ def test_rows_joined_by_shuffles_compute_the_same(helper: str) -> None:
     assert assert_same(HostRunner(), subject, result, SIZES[:1], count=3, rtol=1e-4) >= 3
 
 
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+def test_what_is_made_of_a_places_index_is_no_thread() -> None:
+    """As a channel's weights in a norm of groups; the block's size is asked for."""
+    kernel = KERNEL.replace("y[blockIdx.x * n + c] = row[c] * scale * w[c];",
+                            "{ const int k = c / 2; y[blockIdx.x * n + c] = row[c] * scale * w[k]; }")  # fmt: skip
+    source = TWO_LEVELS + kernel.replace("c += 64", "c += blockDim.x")
+    subject = subject_of(source, ARGUMENTS, ("rows",), ("64",), SIZES, language="cuda", device=GPU)
+    result = BLOCK_JOINS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert assert_same(HostRunner(), subject, result, SIZES[:1], count=3, rtol=1e-4) >= 3
+
+
 @pytest.mark.opencl
 def test_opencl_rows_get_blocks_of_any_size(runner: Runner) -> None:
     source = (TREE + KERNEL).replace("__global__", "__kernel").replace("const float *", "__global const float *")

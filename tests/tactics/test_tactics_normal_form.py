@@ -20,6 +20,7 @@ from kernelwright.tactics.registry import TACTICS, tactic
 MAP = {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n"}
 LINE = [{"n": 96}, {"n": 3}]
 ROWS = {"x": "in float32 r,n", "w": "in float32 n", "y": "out float32 r,n", "r": "int32 =r", "n": "int32 =n"}
+FIRST = {**ROWS, "y": "inout float32 r,n"}
 SIZES = [{"r": 5, "n": 96}, {"r": 1, "n": 7}]
 PAIRS = {"x": "inout float32 n,2,h", "c": "in float32 n,h", "n": "int32 =n", "h": "int32 =h"}
 
@@ -99,9 +100,19 @@ def _map(source: str, way: str = "vector-map", language: Language = "cuda") -> C
 
 HEAD = "__global__ void f(const float* x, float* y, int n) {"
 ROW_HEAD = "__global__ void f(const float* x, const float* w, float* y, int r, int n) {"
+BOUNDED_HEAD = ROW_HEAD.replace("void f", "void __launch_bounds__(128) f")
 CASES = {
     "a functor": _map(f"{FUNCTOR}{HEAD} each<float, act::Scaled<float>>(n, x, y, act::Scaled<float>()); }}"),
     "an object with pointers": _map(f"{OBJECT}{HEAD} body(Caster<float, float>{{x, y}}, n); }}"),
+    "a function that a template is given": _map(f"""template <typename T> __device__ T halved(const T& v) {{
+  return v * (T)0.5f;
+}}
+template <typename T, T (*ACT)(const T&), bool FIRST>
+__device__ __forceinline__ T gated(const T& a, const T& b) {{ return FIRST ? ACT(a) * b : a * ACT(b); }}
+{HEAD} for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {{
+  const float a = x[i], b = x[i];
+  y[i] = gated<float, halved<float>, true>(a, b);
+}} }}"""),
     "a vector type": Case(f"""{VECTORS}{HEAD}
   int i = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
   if (i + 4 <= n) {{
@@ -170,6 +181,71 @@ __kernel void f(__global const float* x, __global float* y, int n) {
   float mean = s / n, inv = rsqrtf(t / n - mean * mean + 1.0f);
   for (int i = threadIdx.x; i < n; i += 64) y[blockIdx.x * n + i] = (x[blockIdx.x * n + i] - mean) * inv * w[i];
 }}""", "row-registers", ROWS, ("r",), ("64",)),
+    "the first thread sums up and stores more": Case(f"""{ROW_HEAD}
+  __shared__ float part[64];
+  float s = 0.f;
+  for (int i = threadIdx.x; i < n; i += 64) s += x[blockIdx.x * n + i] * w[i];
+  part[threadIdx.x] = s;
+  __syncthreads();
+  if (threadIdx.x == 0) {{
+    float all = 0.f;
+    for (int k = 0; k < 64; k++) all += part[k];
+    y[blockIdx.x * n] = sqrtf(all * all + w[0] * w[0]);
+  }}
+}}""", "block-joins", FIRST, ("r",), ("64",)),
+    "a warp's function in two levels, stored by one": Case("""__device__ float over(float v) {
+  for (int o = 16; o > 0; o /= 2) v = fmaxf(v, __shfl_down_sync(0xffffffffu, v, o));
+  return v;
+}
+__device__ float total(float v) {
+  for (int o = 16; o > 0; o /= 2) v += __shfl_down_sync(0xffffffffu, v, o);
+  return v;
+}
+__global__ void f(const float* x, const float* w, float* y, int r, int n) {
+  int lane = threadIdx.x & 31, wid = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  float m = -INFINITY;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) m = fmaxf(m, x[blockIdx.x * n + i]);
+  __shared__ float part[32];
+  m = over(m);
+  if (lane == 0) part[wid] = m;
+  __syncthreads();
+  if (wid == 0) {
+    m = lane < warps ? part[lane] : -INFINITY;
+    m = over(m);
+    if (lane == 0) part[0] = m;
+  }
+  __syncthreads();
+  m = part[0];
+  __syncthreads();
+  float s = 0.f;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) s += expf(x[blockIdx.x * n + i] - m);
+  s = total(s);
+  if (lane == 0) part[wid] = s;
+  __syncthreads();
+  if (wid == 0) {
+    s = lane < warps ? part[lane] : 0.f;
+    s = total(s);
+    if (lane == 0) y[blockIdx.x * n] = logf(s) + m - w[0];
+  }
+}""", "block-joins", FIRST, ("r",), ("64",)),
+    "a weight for every eight elements": Case(f"""{REDUCE}{ROW_HEAD}
+  float s = 0.f;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) s += x[blockIdx.x * n + i];
+  s = reduce<64>(s, Sum());
+  for (int i = threadIdx.x; i < n; i += blockDim.x) {{
+    const int c = i / 8;
+    y[blockIdx.x * n + i] = (x[blockIdx.x * n + i] - s) * w[c] + w[i % 8 < n ? i % 8 : 0];
+  }}
+}}""", "block-joins", ROWS, ("r",), ("64",)),
+    "a channel's weight": Case(f"""{REDUCE}{ROW_HEAD}
+  float s = 0.f;
+  for (int i = threadIdx.x; i < n; i += 64) s += x[blockIdx.x * n + i];
+  s = reduce<64>(s, Sum());
+  for (int i = threadIdx.x; i < n; i += 64) {{
+    const int c = i / 8;
+    y[blockIdx.x * n + i] = (x[blockIdx.x * n + i] - s) * w[c];
+  }}
+}}""", "row-registers", ROWS, ("r",), ("64",)),
     "a reduction by a functor": Case(f"""{REDUCE}{ROW_HEAD}
   float s = 0.f;
   for (int i = threadIdx.x; i < n; i += 64) s += x[blockIdx.x * n + i];
@@ -184,6 +260,14 @@ __kernel void f(__global const float* x, __global float* y, int n) {
   while (i < n) {{ s += x[row * n + i]; i += 32; }}
   s = warp_sum(s) / n;
   for (int i = lane; i < n; i += 32) y[row * n + i] = (x[row * n + i] - s) * w[i];
+}}""", "row-registers", ROWS, ("ceil_div(r, 4)",), ("128",)),
+    "a warp for each row of a bounded launch": Case(f"""{WARP}{BOUNDED_HEAD}
+  const int row = blockIdx.x * (blockDim.x / 32) + (threadIdx.x / 32);
+  if (row >= r) return;
+  float s = 0.f;
+  for (int i = (threadIdx.x % 32); i < n; i += 32) s += x[row * n + i] * w[i];
+  s = warp_sum(s);
+  for (int i = (threadIdx.x % 32); i < n; i += 32) y[row * n + i] = s;
 }}""", "row-registers", ROWS, ("ceil_div(r, 4)",), ("128",)),
     "a warp for each row, along y": Case(f"""{WARP}{ROW_HEAD}
   const int row = blockIdx.x * blockDim.y + threadIdx.y;
@@ -313,6 +397,30 @@ def test_threads_that_change_their_own_elements_may_be_arranged_anew(name: str) 
     assert isinstance(result, Rewrite), result.reason
     if is_possible():
         assert_same(HostRunner(), subject, result, [{"n": 9, "h": 8}], count=2)
+
+
+HEADS = {"q": "inout float32 t,a,2,h", "k": "inout float32 t,b,2,h", "t": "int32 =t", "a": "int32 =a", "b": "int32 =b",
+         "h": "int32 =h"}  # fmt: skip
+ONE_OF_TWO = {
+    "a branch": "float* p; if (n < a) p = q + (m * a + n) * 2 * h; else p = k + (m * b + (n - a)) * 2 * h;",
+    "a choice": "float* p = n < a ? q + (m * a + n) * 2 * h : k + (m * b + (n - a)) * 2 * h;",
+}
+
+
+@pytest.mark.parametrize("name", ONE_OF_TWO)
+def test_a_pointer_to_one_of_two_arrays_is_followed_in_both(name: str) -> None:
+    source = (
+        "__global__ void f(float* q, float* k, int t, int a, int b, int h) { "
+        "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= t * (a + b) * h) return; "
+        "int d = i % h, n = i / h % (a + b), m = i / (h * (a + b)); "
+        f"{ONE_OF_TWO[name]} float u = p[d], v = p[d + h]; p[d] = u - v; p[d + h] = v + 2.0f * u; }}"
+    )
+    sizes = [{"t": 3, "a": 4, "b": 2, "h": 8}]
+    subject = subject_of(source, HEADS, ("ceil_div(t * (a + b) * h, 32)",), ("32",), sizes, language="cuda", device=GPU)
+    result = tactic("coarsen").apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    if is_possible():
+        assert_same(HostRunner(), subject, result, sizes, count=2)
 
 
 @pytest.mark.parametrize("name", OTHERS)

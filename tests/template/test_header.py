@@ -47,7 +47,7 @@ STYLES = {
     "block": f"/*\n/// kernelwright\n{BODY}///\n*/\n",
     "block opened on the line": f"/* /// kernelwright\n{BODY}/// */\n",
     "starred block": "/**\n * /// kernelwright\n" + re.sub("(?m)^(.)", r" * \1", BODY) + " * ///\n */\n",
-    "python": line_style(BODY, "#"),
+    "python": line_style(BODY.replace('block = ["BLOCK"]\n', ""), "#"),
 }
 
 

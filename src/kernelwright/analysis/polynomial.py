@@ -76,9 +76,11 @@ class Polynomial:
         return Polynomial.make(terms)
 
     def divided(self, other: Polynomial) -> Polynomial | None:
-        """The polynomial whose product with `other` is this one, where `other` is one monomial; else None."""
-        if len(other.terms) != 1:
-            return Polynomial.make({(): 1}) if self == other else None
+        """The polynomial whose product with `other` is this one; None where there is none."""
+        if len(other.terms) > 1:
+            return self._divided_by_sum(other)
+        if not other.terms:
+            return None
         divisor, factor = other.terms[0]
         terms: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
@@ -87,6 +89,19 @@ class Polynomial:
                 return None
             terms[rest] = coefficient // factor
         return Polynomial.make(terms)
+
+    def _divided_by_sum(self, other: Polynomial) -> Polynomial | None:
+        """Term by term, the first ones of both first."""
+        rest, found = self, Polynomial.make({})
+        first = Polynomial((max(other.terms),))
+        for _ in self.terms:
+            if not rest.terms:
+                break
+            share = Polynomial((max(rest.terms),)).divided(first)
+            if share is None:
+                return None
+            found, rest = found + share, rest - share * other
+        return None if rest.terms else found
 
     def coefficient(self, name: str) -> Polynomial | None:
         """What `name` is multiplied with; None where it stands in a product with itself."""

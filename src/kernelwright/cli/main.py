@@ -146,7 +146,8 @@ def init(
     source: Annotated[
         Path | None,
         typer.Argument(
-            help="A kernel (.cl, .cu, .hip), a T1 file (.json) or a PyTorch module (.py).", show_default=False
+            help="A kernel (.cl, .cu, .hip, Triton .py), a T1 file (.json) or a PyTorch module (.py).",
+            show_default=False,
         ),
     ] = None,
     words: Annotated[

@@ -252,8 +252,10 @@ class LocalRunner:
         self._turns.request_builds(lambda: self._start_builds(pending))
         return future
 
-    def calibrate(self, baseline: Candidate) -> Evaluation:
+    def calibrate(self, baseline: Candidate, *, is_timed: bool = True) -> Evaluation:
         """Build, check and time the baseline on every workload and dataset; must come before `submit`.
+
+        Without `is_timed` it is only checked.
 
         Raises:
             BaselineFailed: it does not build, run, or agree with the reference.
@@ -266,6 +268,8 @@ class LocalRunner:
             errors = lane.calibrate(built, may_defer=len(self._stations) == 1, left_s=self._left_s)
             deferred_s = lane.deferred_s
         check_s = time.perf_counter() - start_s
+        if not is_timed:
+            return Evaluation(baseline.id, Passed((), errors, resources_of(built)), Cost(build_s, check_s))
         with ThreadPoolExecutor(max_workers=len(self._stations)) as threads:
             peers = [threads.submit(_adopt, station, built) for station in self._stations[1:]]
             with self._stations[0].held() as lane:

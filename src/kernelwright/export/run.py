@@ -59,7 +59,14 @@ plain summary, with the dispatch table. `t4`: the community's results format. `t
 def formats_for(language: Language, *, is_module: bool = False) -> tuple[str, ...]:
     """The formats that a kernel in this language has; one more where it is a PyTorch module's program."""
     absent = {"torch"} if language != "cuda" else set()
+    absent |= {"source", "header", "t1"} if language == "triton" else set()
     return tuple(name for name in FORMATS if name not in absent | (set() if is_module else {"module"}))
+
+
+def usual_formats(run: Path | str) -> tuple[str, ...]:
+    """What every run with a winner leaves: those of the common formats that its kernel's language has."""
+    language = ExportedRun.read(Path(run)).template.language
+    return tuple(name for name in ("source", "header", "json", "t4") if name in formats_for(language))
 
 
 def export_run(

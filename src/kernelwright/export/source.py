@@ -9,7 +9,7 @@ from kernelwright.export.pairing import Pairing
 from kernelwright.export.subject import ExportedRun, one_line
 from kernelwright.results.configured_source import ConfiguredMacro, configured_source, recorded_names
 from kernelwright.template.header import parse_header
-from kernelwright.template.model import Candidate
+from kernelwright.template.model import Candidate, Template
 
 
 def source_text(run: ExportedRun) -> str:
@@ -24,11 +24,7 @@ def source_text(run: ExportedRun) -> str:
         UserError: nothing won, or the language has no macros.
     """
     config, template = run.config, run.template
-    if template.language == "triton":
-        raise UserError(
-            f"{template.file.name!r} is a Triton kernel: its values are arguments of the launch, not macros",
-            hint="export json and pass its `config` to the launch",
-        )
+    refuse_triton(template)
     source = configured_source(Candidate(template, config), recorded_names(run.view.started, run.problem))
     values = ", ".join(f"{macro.name} = {macro.text}" for macro in source.macros) or "no parameters"
     launches = [
@@ -53,6 +49,19 @@ def source_text(run: ExportedRun) -> str:
     guard = Pairing(template).guard([macro.name for macro in source.macros], function_of=function_of)
     defaults = "".join(_default(macro) for macro in source.macros)
     return f"{head}\n{guard}{defaults}\n{_without_marks(source.body, run)}"
+
+
+def refuse_triton(template: Template) -> None:
+    """Refuse what only a language with macros can be written as.
+
+    Raises:
+        UserError: it is a Triton kernel.
+    """
+    if template.language == "triton":
+        raise UserError(
+            f"{template.file.name!r} is a Triton kernel: its values are arguments of the launch, not macros",
+            hint="export json and pass its `config` to the launch",
+        )
 
 
 def _default(macro: ConfiguredMacro) -> str:

@@ -43,6 +43,8 @@ class ArrayReader:
     questions: list[Question] = field(default_factory=list)
     guessed_sizes: set[str] = field(default_factory=set)
     ranges: dict[str, tuple[Polynomial, Polynomial]] = field(default_factory=dict)
+    distinct: set[str] = field(default_factory=set)
+    """Arrays whose values say where threads write: no two are the same."""
     notes: dict[str, str] = field(default_factory=dict)
     """By array, why its bounds are a guess."""
 
@@ -75,6 +77,12 @@ class ArrayReader:
                 self.ranges[array] = number(known[0]), number(known[1])
                 del waiting[array]
         for array in [each for each in waiting if self._is_loop_bound(each)]:
+            longest = self._longest_walk(array)
+            if longest is not None:
+                self.ranges[array] = ONE, longest
+                self.notes[array] = "lengths of walks, up to what rows have room for"
+                del waiting[array]
+                continue
             why = f"the values of {array!r} bound a loop, so they cannot be drawn at random"
             if self.asks:
                 self.questions.append(Question(f"{array}=FILE.npy", why))
@@ -83,11 +91,7 @@ class ArrayReader:
             if self.asks:
                 self.ranges[array] = ZERO, ZERO
             del waiting[array]
-        for array in [each for each in waiting if self._says_where_to_write(each)]:
-            why = f"the values of {array!r} say where it writes: drawn at random, threads would overwrite each other"
-            if self.asks:
-                self.questions.append(Question(f"{array}=FILE.npy", why))
-            self.notes[array] = f"{why}; give a file"
+        self.distinct |= {each for each in waiting if self._says_where_to_write(each)}
         for is_last in (False, True):
             for array in list(waiting):
                 high = self._highest_index(array, dtypes[array], is_last=is_last)
@@ -146,6 +150,35 @@ class ArrayReader:
                     if array in self._behind(name, bounds):
                         return True
         return False
+
+    def _longest_walk(self, array: str) -> Polynomial | None:
+        """How long a walk may be whose end its values say: what rows of the arrays that are walked have room for.
+
+        `x[row * most + t]` has room for `most` steps of `t`; None where a loop also starts at a value.
+        """
+        facts, bounds = self.analysis.facts, self.bounds()
+        found: list[tuple[int, Polynomial]] = []
+        for loop in facts.loops:
+            if loop.start is not None and any(array in self._behind(name, bounds) for name in loop.start.names):
+                return None
+            atom = None if loop.bound is None or loop.bound.single_name is None else facts.atoms[loop.bound.single_name]
+            if atom is None or atom.kind != "data" or bounds.source_of(atom) != array:
+                continue
+            for access in self._accesses:
+                if access.element is not None and loop.atom in access.element.names and loop.operator == "<":
+                    found += self._room(access.element, loop.atom)
+        return min(found, key=lambda each: each[0])[1] if found else None
+
+    def _room(self, element: Polynomial, walker: str) -> Iterator[tuple[int, Polynomial]]:
+        """How many steps of one index another one jumps over."""
+        value = self.symbols.plain(element)
+        own = value.coefficient(walker)
+        for name in self.symbols.moving(value):
+            apart = value.coefficient(name)
+            ratio = None if name == walker or apart is None or own is None or not own.terms else apart.divided(own)
+            size = None if ratio is None or self.symbols.moving(ratio) else self.symbols.number(ratio)
+            if ratio is not None and size is not None and size > 1:
+                yield size, ratio
 
     def _highest_index(self, array: str, dtype: Dtype, *, is_last: bool) -> Polynomial | None:
         """The greatest value that keeps every access inside; None where that is not known yet."""
@@ -236,11 +269,20 @@ class ArrayReader:
             self.notes[array] = f"its values are below {self.spare[0]!r}, which nothing else names"
             return named(self.spare[0])
         name = f"{array}_values"
-        self.symbols.values[name] = int(self.words.numbers.get(name, ROWS_OF_A_TABLE))
-        if name not in self.words.numbers:
+        rows = self._count(array) if array in self.distinct else ROWS_OF_A_TABLE
+        self.symbols.values[name] = int(self.words.numbers.get(name, rows))
+        if name not in self.words.numbers and array not in self.distinct:
             self.guessed_sizes.add(name)
         self.notes[array] = f"its values are below {name}, which nothing says"
         return named(name)
+
+    def _count(self, array: str) -> int:
+        """How many elements an array has, or more: a power of two."""
+        try:
+            last = self.symbols.number(self._last(array, self._of(array)))
+        except Unbounded:
+            last = None
+        return ROWS_OF_A_TABLE if last is None else 1 << last.bit_length()
 
     # -- shapes --------------------------------------------------------------------------------------
 
@@ -260,7 +302,14 @@ class ArrayReader:
             low, high = (self.symbols.number(each) for each in self.ranges[name])
             limits = (low or 0, high or 0)
         note = note or self.notes.get(name, "")
-        return InferredArgument(shown, role, dtype, shape, bounds=limits, file=file, note=note)
+        is_distinct = name in self.distinct and not file
+        if is_distinct and limits is not None and total is not None:
+            note = f"{note}; none stands twice".removeprefix("; ")
+            if limits[1] + 1 < total and self.asks:
+                why = f"its values say where threads write, and {limits[1] + 1} are too few for {total} elements"
+                self.questions.append(Question(f"{name}=FILE.npy", why))
+            file = f"{shown}.npy"
+        return InferredArgument(shown, role, dtype, shape, bounds=limits, file=file, is_distinct=is_distinct, note=note)
 
     def _local(self, name: str, dtype: Dtype, shown: str) -> InferredArgument:
         accesses = self._of(name)

@@ -7,6 +7,7 @@ guard on `32*block.x + thread.x` counts for more than the extents of block and g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -138,7 +139,7 @@ class Bounds:
                 found.append((size, bound))
         if not found:
             raise failed or Unbounded(name)
-        return min(found, key=lambda each: (each[0], len(each[1].terms)))[1]
+        return min(found, key=lambda each: (each[0], _is_of_grid(each[1]), len(each[1].terms)))[1]
 
     def _next(self, moving: tuple[str, ...]) -> str:
         """Loops first, since their bounds may move; threads last, since guards on sums name them."""
@@ -212,7 +213,17 @@ class Bounds:
         if amount is not None or loop.step.kind == "multiply" or not self.symbols.moving(loop.step.amount):
             yield self._constraint(start, named(name))
             if bound is not None and loop.operator in ("<", "<=", "!="):
-                yield self._constraint(named(name), bound - (ZERO if loop.operator == "<=" else ONE))
+                last = bound - (ZERO if loop.operator == "<=" else ONE)
+                yield self._constraint(named(name), last - number(self._beyond(loop, last)))
+
+    def _beyond(self, loop: LoopFact, last: Polynomial) -> int:
+        """How far an index that walks in vectors stays below the last one: it is a multiple of their width."""
+        assert loop.start is not None
+        assert loop.step is not None
+        terms = (*self.symbols.plain(loop.start).terms, *self.symbols.plain(loop.step.amount).terms)
+        width = math.gcd(*(coefficient for _, coefficient in terms))
+        size = self.symbols.number(last)
+        return size % width if size is not None and width > 1 else 0
 
     def _division(self, name: str, atom: Atom, constraints: tuple[Inequality, ...], depth: int) -> Iterator[Inequality]:
         dividend, divisor = (self.symbols.plain(part) for part in atom.parts)
@@ -266,3 +277,8 @@ class Bounds:
         """Whether a value is `size - 1`: what an index is kept below."""
         above = value + ONE
         return not self.symbols.moving(value) and len(above.terms) == 1 and bool(above.names)
+
+
+def _is_of_grid(value: Polynomial) -> bool:
+    """Whether a bound only says how many blocks there are; a guard's says what they are for."""
+    return any(name.startswith("grid_size.") for name in value.names)

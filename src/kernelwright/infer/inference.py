@@ -21,8 +21,9 @@ from kernelwright.infer.launch import LaunchReader
 from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch, Question
 from kernelwright.infer.sizes import guess_sizes, size_names
 from kernelwright.infer.symbols import Symbols
+from kernelwright.infer.text.groups import plain_groups
 from kernelwright.infer.text.host import find_launch
-from kernelwright.infer.text.instances import instance_text, split_instance
+from kernelwright.infer.text.instances import GUESSED_TYPE, guessed_types, instance_text, split_instance
 from kernelwright.infer.words import Words
 from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
@@ -92,8 +93,15 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
             hint=f"name its arguments: {file.name}::{signature.name}<float>",
             location=Location(file, signature.line),
         )
+    notes: tuple[str, ...] = ()
     if instance is not None and instance != source:
+        if not said and (guessed := guessed_types(source, language, signature.name)):
+            kernel = f"{file.name}::{signature.name}"
+            notes = (f"{' and '.join(guessed)}: taken for {GUESSED_TYPE}; name another type, as in {kernel}<half>",)
         source, signature = instance, find_kernel(instance, language, file=file, entry=signature.name)
+    plain = plain_groups(source) if language == "cuda" and _is_line(source, signature, given) else source
+    if plain != source:
+        source, signature = plain, find_kernel(plain, language, file=file, entry=signature.name)
     refuse_impossible_values(source, signature, language, file)
     macros = _macros_said(source, signature, given.words)
     analysis = analyse(source, language, entry=signature.name, defines=macros, file=file)
@@ -101,11 +109,18 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
         plain = normal_form(source, language, signature.name, macros)
         analysis = analyse(plain, language, entry=signature.name, defines=macros, file=file)
     for halvings in range(given.halvings, given.halvings + _HALVINGS):
-        found = _Inference(file, source, language, signature, analysis, given, halvings).result()
+        found = _Inference(file, source, language, signature, analysis, given, halvings, notes).result()
         is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
         if is_small or not found.guessed_sizes or found.questions:
             break
     return found
+
+
+def _is_line(source: str, signature: KernelSignature, given: Given) -> bool:
+    """Whether blocks have one axis, as a person or the host's launch says."""
+    names = [each.name for each in signature.parameters or ()]
+    host = find_launch(source, signature.name, names, frozenset(given.words.numbers))
+    return len(given.block or (host.block if host is not None else ())) == 1
 
 
 def _macros_said(source: str, signature: KernelSignature, words: Words) -> dict[str, str]:
@@ -114,6 +129,7 @@ def _macros_said(source: str, signature: KernelSignature, words: Words) -> dict[
     defined = {each.name for each in definitions_of(code)}
     parameters = {each.name for each in signature.parameters or ()}
     guarded = {each.guarded for each in directives(code)}
+    parameters |= {name for each in definitions_of(code) for name in each.parameters or ()}
     return {
         name: words.texts.get(name, str(number))
         for name, number in words.numbers.items()
@@ -134,8 +150,10 @@ class _Inference:
         analysis: Analysis,
         given: Given,
         halvings: int,
+        instance_notes: tuple[str, ...],
     ) -> None:
-        """`halvings`: of the sizes that nobody says."""
+        """`halvings`: of the sizes that nobody says; `instance_notes`: what is guessed of a template's instance."""
+        self._instance_notes = instance_notes
         self._file = file
         self._source = source
         self._language = language
@@ -211,7 +229,8 @@ class _Inference:
             for each in scan_kernels(self._source, self._language)
             if each.name != self._signature.name and each.body != self._signature.body
         ]
-        return [f"left out, with the arguments that only they take: {', '.join(others)}"] if others else []
+        kept = [f"left out, with the arguments that only they take: {', '.join(others)}"] if others else []
+        return [*kept, *self._instance_notes]
 
     # -- by value ------------------------------------------------------------------------------------
 
@@ -234,8 +253,10 @@ class _Inference:
         tables = [f"{each.name}_values" for each in self._parameters if each.is_pointer]
         launch = self._launch_names()
         pointers = {each.name for each in self._parameters if each.is_pointer}
+        is_sizeless = not any(self._dtypes[each.name].is_integer for each in self._parameters if not each.is_pointer)
+        own = [ONE_SIZE] if is_sizeless else []
         for name in self._words.names:
-            if name not in {*known, *launch, *tables, *self._macros, ONE_SIZE}:
+            if name not in {*known, *launch, *tables, *self._macros, *own}:
                 raise UsageError(
                     f"the kernel {self._signature.name!r} takes no argument {name!r}; it takes {', '.join(known)}",
                     hint=did_you_mean(name, [*known, *launch]) or "leave it out",

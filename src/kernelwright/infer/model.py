@@ -28,6 +28,8 @@ class InferredArgument:
     """The values of an array that index others, both ends included."""
     file: str = ""
     """The `.npy` file of an array that is given."""
+    is_distinct: bool = False
+    """Whether the file is made here: no value within `bounds` twice, since threads write where they say."""
     note: str = ""
     """Why it is a guess; empty: the source or a person says it."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
 import re
 import tempfile
@@ -10,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kernelwright.errors import KernelwrightError, SpecError
+from kernelwright.infer.arguments import BEYOND
 from kernelwright.infer.model import Inferred, InferredArgument, InferredStep
 from kernelwright.infer.text.device_text import device_text
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.includes import includes_in
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.toml.file import read_text
@@ -38,7 +42,9 @@ def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
         original: text,
     }
     for argument in inferred.arguments:
-        if argument.file:
+        if argument.is_distinct:
+            files[argument.file] = _distinct_values(argument, inferred.sizes)
+        elif argument.file:
             files[Path(argument.file).name] = Path(argument.file).read_bytes()
     headers, notes = headers_of(inferred.file)
     if is_instance:
@@ -46,6 +52,23 @@ def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
     if text != source:
         notes = (*notes, f"{inferred.file.name} is copied without its host code, which is not compiled here")
     return {**files, **{name: header.encode() for name, header in headers.items()}}, notes
+
+
+def _distinct_values(argument: InferredArgument, sizes: Mapping[str, int]) -> bytes:
+    """A `.npy` file of values within bounds, none twice but those below 0; always the same ones."""
+    import numpy as np
+
+    low, high = argument.bounds or (0, 0)
+    shape = tuple(int(Expression.parse(each).evaluate(dict(sizes))) for each in argument.shape)
+    count = math.prod(shape)
+    values = np.random.default_rng(0).permutation(high + 1)[:count]
+    if values.size < count:  # too few: as far as they go
+        values = np.resize(values, count)
+    if low < 0:
+        values[:: BEYOND + 1] = -1
+    file = io.BytesIO()
+    np.save(file, values.astype(argument.dtype.name).reshape(shape))
+    return file.getvalue()
 
 
 def problem_text(inferred: Inferred, original: str) -> str:

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernelwright.agent.model.hostile import MOST_SOURCE_CHARACTERS, check_header, check_source
+from kernelwright.agent.model.drafting import check_text
+from kernelwright.agent.model.hostile import MOST_SOURCE_CHARACTERS, check_header
 from kernelwright.agent.model.replies import Malformed
 from kernelwright.errors import KernelwrightError, StoreError, UserError
 from kernelwright.export.choice import Choice, write_choice
@@ -166,7 +167,7 @@ class Tools:
         text = source or subject.template.source
         if source:
             original = f"{subject.template.source}\n{subject.baseline.template.source}"
-            check_source(source, original)
+            check_text(source, original, subject.template.language)
             if header := header_toml(source):
                 check_header(header, original)
         template = template_of_text(subject.problem, text, spec=subject.problem.kernel)

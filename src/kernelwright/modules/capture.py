@@ -5,6 +5,7 @@ It takes `{"file": PATH}` and answers the document that `graph.read_graph` reads
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import sys
@@ -18,13 +19,28 @@ from kernelwright.problem.user_code import blamed_on_user
 FACTORY = f"{__name__}:make_capture"
 SEED = 42
 """KernelBench's seed for weights."""
+MOST_LOOKED_AT = 1 << 20
+"""Elements, evenly spread, of which an example's deviation is taken."""
 _RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal_")
 
 
 def make_capture(argument: object) -> Callable[[object], object]:
-    """The handler: a module's file to its graph."""
-    del argument
+    """The handler: a module's file to its graph.
+
+    Args:
+        argument: True: PyTorch is loaded at once, before the first file; what is missing is told with that file.
+    """
+    if argument:
+        with contextlib.suppress(Exception):
+            _export_something()
     return lambda job: _captured(Path(str(job)))
+
+
+def _export_something() -> None:
+    """The first export of a process loads most of PyTorch's compiler, which takes seconds."""
+    import torch
+
+    torch.export.export(torch.nn.ReLU(), (torch.zeros(1),)).run_decompositions()
 
 
 def _captured(file: Path) -> dict[str, Any]:
@@ -58,10 +74,14 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
     kinds = {"USER_INPUT": "input", "PARAMETER": "parameter", "BUFFER": "buffer"}
     found: list[dict[str, Any]] = []
     call: list[Any] = []
+    constants: list[dict[str, Any]] = []
     for each in exported.graph_signature.input_specs:
         kind = kinds.get(each.kind.name)
         if kind == "input" and hasattr(each.arg, "value"):
             call.append(each.arg.value)
+            continue
+        if kind is None and each.target in known and known[each.target].numel() == 1:
+            constants.append(_constant(each.arg.name, known[each.target]))
             continue
         if kind is None:
             raise ReferenceFailed(
@@ -76,7 +96,9 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
         found.append({"name": name, "kind": kind, "target": each.target or str(len(call) - 1), "own": each.arg.name,
                       **_tensor(tensor), "values": _values(tensor)})  # fmt: skip
     names = {each.pop("own"): each["name"] for each in found}
-    nodes = [_node(node, names) for node in exported.graph.nodes if node.op == "call_function"]
+    nodes = constants + [
+        _node(node, names) for node in exported.graph.nodes if node.op == "call_function" and not _is_check(node)
+    ]
     _refuse_random(nodes, file)
     outputs = [
         {"ref": names.get(each.arg.name, each.arg.name), "mutates": each.target}
@@ -86,15 +108,26 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
     return {"inputs": found, "nodes": nodes, "outputs": outputs, "call": call, "returns": returns}
 
 
+def _constant(name: str, tensor: Any) -> dict[str, Any]:
+    """A number that the module makes a tensor of, as the operator that fills with it."""
+    arguments = {"fill_value": _plain(tensor.item(), {})}
+    return {"name": name, "op": "aten.full.default", "arguments": arguments, "results": [_tensor(tensor)]}
+
+
 def _returns(structure: Any, file: Path) -> str:
     kind = "tensor" if structure.is_leaf() else structure.type.__name__
-    if kind not in ("tensor", "tuple", "list") or any(not each.is_leaf() for each in structure.children_specs):
+    if kind not in ("tensor", "tuple", "list") or any(not each.is_leaf() for each in _children(structure)):
         raise ReferenceFailed(
             f"forward returns {structure}, expected a tensor, or a tuple or a list of tensors",
             hint="return the tensors side by side",
             location=Location(file),
         )
     return kind
+
+
+def _children(structure: Any) -> list[Any]:
+    """Newer PyTorch has a method for it, and warns of the field."""
+    return list(structure.children() if hasattr(structure, "children") else structure.children_specs)
 
 
 def _refuse_random(nodes: list[dict[str, Any]], file: Path) -> None:
@@ -115,11 +148,17 @@ def _values(tensor: Any) -> dict[str, float]:
     """The example's figures, by which inputs of tests are drawn."""
     if not tensor.numel():
         return {}
-    numbers = tensor.detach().double()
-    low, high, deviation = numbers.min().item(), numbers.max().item(), numbers.std(correction=0).item()
+    numbers = tensor.detach().flatten()
+    some = numbers[:: -(-len(numbers) // MOST_LOOKED_AT)].double()
+    low, high, deviation = numbers.min().item(), numbers.max().item(), some.std(correction=0).item()
     return {
         name: each for name, each in (("low", low), ("high", high), ("deviation", deviation)) if math.isfinite(each)
     }
+
+
+def _is_check(node: Any) -> bool:
+    """Whether it gives nothing: PyTorch's own check of a tensor's shape or type, which the fixed shapes fulfil."""
+    return node.meta.get("val") is None and not node.users
 
 
 def _node(node: Any, names: Mapping[str, str]) -> dict[str, Any]:

@@ -270,7 +270,7 @@ def _read_parameter(text: str, line: int, language: Language) -> KernelParameter
 
 
 def _triton_kernels(source: str) -> Iterator[KernelSignature]:
-    """Functions that are decorated with something called `jit`; their types are not known."""
+    """Functions that are decorated with something called `jit`; their parameters are for `source.triton` to read."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last ones: nested too deeply

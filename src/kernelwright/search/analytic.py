@@ -50,6 +50,10 @@ class LaunchShape:
     """The shared memory of one block."""
     traffic: float = 1.0
     """Bytes moved, in units of the least possible."""
+    registers: float | None = None
+    """Of a thread, where a compiler has told; None: guessed from the results."""
+    spilled_bytes: float = 0.0
+    """That a thread stores and loads for want of registers, as a compiler has told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class DeviceShape:
 def estimate(launch: LaunchShape, device: DeviceShape) -> float | None:
     """The time in units of the least that moving the bytes takes; None where a block does not fit at all."""
     warps = math.ceil(launch.threads / device.warp)
-    registers = BASE_REGISTERS + launch.results
+    registers = BASE_REGISTERS + launch.results if launch.registers is None else launch.registers
     resident = min(
         device.blocks,
         device.threads // (warps * device.warp),
@@ -86,7 +90,7 @@ def estimate(launch: LaunchShape, device: DeviceShape) -> float | None:
     lanes = launch.threads / (warps * device.warp)
     occupancy = resident * warps * device.warp / device.threads
     hidden = 1 - math.exp(-HIDING * occupancy * math.sqrt(launch.results))
-    spilled = 1 + max(0.0, registers - 255) / 64
+    spilled = 1 + max(0.0, registers - 255) / 64 + launch.spilled_bytes / 256
     arithmetic = device.balance * (1 + OVERHEAD / launch.results) * spilled / (filled * lanes * hidden)
     memory = launch.traffic / (filled * (1 - math.exp(-HIDING * occupancy)))
     return max(arithmetic, memory) + 0.25 * min(arithmetic, memory)

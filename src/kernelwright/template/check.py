@@ -33,6 +33,7 @@ from kernelwright.problem.source_scan import (
     used_words,
 )
 from kernelwright.problem.toml.file import did_you_mean, read_text
+from kernelwright.source.triton.reading import OPTIONS, constexprs_of, triton_kernel
 from kernelwright.space.parameter import Constraint
 from kernelwright.template.model import Template
 
@@ -203,6 +204,10 @@ def _passed(problem: Problem, template: Template) -> dict[str, Argument]:
 
 def _check_uses(problem: Problem, template: Template) -> None:
     words = used_words(template.source, template.language)
+    if template.language == "triton":  # only what a launch can give the kernel counts
+        words = constexprs_of(
+            template.source, shown_path(template.file), {step.entry for step in template.steps}
+        ) | set(OPTIONS)
     used = words.union(
         *(use.expression.names for use in _uses(problem, template)),
         *(expression.names for expression in option_expressions(template.options)),
@@ -308,6 +313,9 @@ def _check_signature(
     if template.language != "cuda" and (step.cluster or step.is_cooperative or step.constants):
         word = "cluster" if step.cluster else "cooperative" if step.is_cooperative else "constants"
         raise SpecError(f"{word!r} in a launch is for CUDA, and this is {template.language}", location=step.location)
+    if template.language == "triton":
+        _check_triton(step, problem, template)
+        return
     name = _base_name(step.entry)
     error: SpecError | None = None
     for kernel in kernels:
@@ -323,6 +331,42 @@ def _check_signature(
             return
     if error is not None:
         raise error
+
+
+def _check_triton(step: LaunchStep, problem: Problem, template: Template) -> None:
+    """Every argument that each launch gives, and a value for every `tl.constexpr` that has none of its own."""
+    kernel = triton_kernel(template.source, shown_path(template.file), step.entry)
+    place = Location(shown_path(template.file), kernel.line)
+    names, given = step.arguments or (), [each.name for each in kernel.parameters if not each.is_constexpr]
+    if len(names) != len(given) or (set(names) == set(given) and list(names) != given):
+        raise SpecError(
+            f"the launch of {step.entry!r} passes {len(names)} arguments ({', '.join(names)}), but the kernel takes "
+            f"{len(given)} beside its constants ({', '.join(given)})",
+            hint="list them in the kernel's order under [arguments], or as `arguments = [...]` in the launch",
+            location=step.location or place,
+        )
+    if template.options:
+        raise SpecError(
+            f"Triton takes no compile options, but there is {template.options[0]!r}",
+            hint="num_warps, num_stages, num_ctas and maxnreg are parameters or defines",
+            location=_place_of_option(template.options[0], problem, template),
+        )
+    for name in names:
+        if arguments_of(problem, template)[name].role == "local":
+            raise SpecError(f"argument {name!r} has the role local, which only OpenCL has", location=step.location)
+    known = {*problem.size_names, *template.default, *template.defines}
+    for each in kernel.parameters:
+        if each.is_constexpr and each.default is None and each.name not in known:
+            how = (
+                f"; @triton.heuristics computes it by {kernel.heuristics[each.name]}"
+                if each.name in kernel.heuristics
+                else ""
+            )
+            raise SpecError(
+                f"nothing gives {each.name!r}, a tl.constexpr of {step.entry!r}, a value{how}",
+                hint=f"declare a parameter or a define {each.name} in the header, or a size of that name",
+                location=place,
+            )
 
 
 def _compare(

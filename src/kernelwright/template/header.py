@@ -33,6 +33,7 @@ from kernelwright.problem.model import Argument, LaunchStep
 from kernelwright.problem.options import read_options
 from kernelwright.problem.toml.file import parse_toml
 from kernelwright.problem.toml.positions import Origin
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 from kernelwright.space.parameter import Constraint, Parameter
 from kernelwright.template.header_tables import (
     constraint_lines,
@@ -68,6 +69,8 @@ class Header:
     scratch: tuple[Argument, ...] = ()
     options: tuple[str, ...] = ()
     """In addition to the problem's."""
+    mark: Literal["//", "#"] = field(default="//", compare=False)
+    """What a line of comment begins with in the source's language."""
     location: Location | None = field(default=None, compare=False)
     """The opening line; None when there is no header."""
     last_line: int = field(default=0, compare=False)
@@ -144,8 +147,8 @@ class Header:
         )
         return replace(self, steps=steps)
 
-    def render(self, mark: Literal["//", "#"] = "//") -> str:
-        """The header in lines of comment that begin with `mark`, an empty line after it; places are not kept."""
+    def render(self) -> str:
+        """The header in lines of comment, an empty line after it; places are not kept."""
         lines = (
             "/// kernelwright",
             *option_lines(self.options),
@@ -153,10 +156,10 @@ class Header:
             *constraint_lines(self.constraints),
             *define_lines(self.defines),
             *scratch_lines(self.scratch),
-            *launch_lines(self.steps),
+            *launch_lines(self.steps, has_block=self.mark != "#"),
             "///",
         )
-        return "".join(f"{mark} {line}\n" for line in lines) + "\n"
+        return "".join(f"{self.mark} {line}\n" for line in lines) + "\n"
 
 
 def expressions(texts: Iterable[str | Expression]) -> tuple[Expression, ...]:
@@ -210,16 +213,17 @@ def parse_header(text: str, file: Path, *, entry: str | None = None) -> Header:
     """
     found = _find_block(text, file)
     if found is None:
-        return Header()
+        return Header(mark="#" if LANGUAGE_OF_SUFFIX.get(file.suffix) == "triton" else "//")
     root = parse_toml(found.toml, file, origins=found.origins).root
     root.refuse_unknown(_KEYS, what="a template header", hints=_HINTS)
     return Header(
         parameters=read_parameters(root.table("parameters")),
         constraints=read_constraints(root.table("constraints")),
-        steps=read_steps(root, entry=entry),
+        steps=read_steps(root, entry=entry, is_triton=found.mark == "#"),
         defines=read_defines(root.table("defines")),
         scratch=read_scratch(root.table("scratch"), folder=file.parent),
         options=read_options(root) or (),
+        mark=found.mark,
         location=found.location,
         last_line=found.last + 1,
     )
@@ -268,6 +272,8 @@ class _Block:
     origins: tuple[Origin, ...]
     """Where each line of it comes from."""
     location: Location
+    mark: Literal["//", "#"]
+    """Of a line of comment in this language."""
     first: int
     """The line that opens it."""
     last: int
@@ -303,7 +309,7 @@ def _find_block(text: str, file: Path) -> _Block | None:
     for index in range(start + 1, len(lines)):
         line = lines[index]
         if closing.match(line):
-            return _Block("\n".join(block), tuple(origins), location, start, index)
+            return _Block("\n".join(block), tuple(origins), location, "#" if style == "#" else "//", start, index)
         match = prefix.match(line)
         if match is None or (style == "*" and "*/" in line):
             break

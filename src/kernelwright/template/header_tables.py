@@ -219,11 +219,11 @@ def option_lines(options: Sequence[str]) -> Iterator[str]:
         yield f"options = {_list(options)}"
 
 
-def launch_lines(steps: Sequence[LaunchStep]) -> Iterator[str]:
-    """`[launch]`, or several `[[launch]]`."""
+def launch_lines(steps: Sequence[LaunchStep], *, has_block: bool = True) -> Iterator[str]:
+    """`[launch]`, or several `[[launch]]`; a Triton kernel's block is not written, since `num_warps` decides it."""
     for step in steps:
         yield "[[launch]]" if len(steps) > 1 else "[launch]"
-        yield from _aligned(_step_rows(step))
+        yield from _aligned((key, text) for key, text in _step_rows(step) if has_block or key != "block")
 
 
 def _step_rows(step: LaunchStep) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ from kernelwright.problem.reference_file import reference_files
 from kernelwright.problem.toml.file import read_text
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 from kernelwright.template.check import check_template, resolve_arguments
-from kernelwright.template.header import Header, parse_header
+from kernelwright.template.header import Header, expressions, parse_header
 from kernelwright.template.model import Candidate, Template
 
 __all__ = ["Header", "files_as_written", "load_baseline", "load_template", "parse_header", "problem_files"]
@@ -119,7 +119,7 @@ def _from_text(problem: Problem, spec: SourceSpec, source: str, *, fallback: tup
         source=source,
         parameters=header.parameters,
         constraints=header.constraints,
-        steps=steps,
+        steps=_with_blocks(steps, header) if spec.language == "triton" else steps,
         defines=header.defines,
         scratch=header.scratch,
         options=(*spec.options, *header.options),
@@ -128,6 +128,12 @@ def _from_text(problem: Problem, spec: SourceSpec, source: str, *, fallback: tup
     template = resolve_arguments(problem, template)
     check_template(problem, template, spec)
     return template
+
+
+def _with_blocks(steps: tuple[LaunchStep, ...], header: Header) -> tuple[LaunchStep, ...]:
+    """A Triton kernel's block has 32 threads for each of its warps, four of them where nothing is said."""
+    warps = "num_warps" if header.parameter("num_warps") else f"({header.defines.get('num_warps', 4)})"
+    return tuple(replace(step, block=expressions((f"32 * {warps}",))) for step in steps)
 
 
 def problem_files(problem: Problem, template: Template, baseline: Candidate) -> Mapping[str, bytes]:

@@ -18,7 +18,7 @@ from kernelwright.source.language import Language
 from kernelwright.tuning.environment import usable_core_count
 from kernelwright.tuning.settings import TuneSettings
 
-GPU_LANGUAGES: tuple[Language, ...] = ("cuda",)
+GPU_LANGUAGES: tuple[Language, ...] = ("cuda", "triton")
 """No device of these shares the host's cores, so data can be made before the device is known."""
 
 

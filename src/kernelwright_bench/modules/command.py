@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from kernelwright.errors import InfrastructureError
+from kernelwright.errors import InfrastructureError, Location, ReferenceFailed
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.evaluate.statistics import confidence_for, speedup_interval
 from kernelwright.export.run import export_run
 from kernelwright.export.subject import ExportedRun
 from kernelwright.modules.problem_files import MODULE
-from kernelwright_bench.modules.worker import FACTORY
+from kernelwright_bench.modules.worker import FACTORY, MODES
 
 TIMEOUT_S = 1800.0
 """All compilers and rounds together."""
@@ -31,20 +32,17 @@ def run_module(run: Path, *, rounds: int, is_json: bool) -> None:
         InfrastructureError: the worker died or took too long.
     """
     exported = ExportedRun.read(run)
+    device = "cuda" if exported.template.language == "cuda" else "cpu"
     with tempfile.TemporaryDirectory(prefix="kernelwright-module-") as scratch:
         (answer,) = export_run(run, Path(scratch), formats=["module"])
-        job = {
-            "module": str(exported.problem.reference.file.resolve().with_name(MODULE)),
-            "answer": str(answer),
-            "rounds": rounds,
-            "device": "cuda" if exported.template.language == "cuda" else "cpu",
-        }
-        with WorkerProcess(WorkerSettings("module", FACTORY, None), scratch=Path(scratch)) as worker:
-            try:
-                record = worker.call(job, timeout_s=TIMEOUT_S)
-            except (JobTimeout, WorkerDied) as error:
-                raise InfrastructureError(f"the comparison ended without a result: {error}") from error
-    assert isinstance(record, dict)
+        module = exported.problem.reference.file.resolve().with_name(MODULE)
+        record = compare_answer(module, answer, device=device, rounds=rounds)
+    if record["differs"]:
+        raise ReferenceFailed(
+            f"the answer differs from eager PyTorch: {record['differs']}",
+            hint="both are in the inputs' own precision: see which one is right",
+            location=Location(module),
+        )
     rows = compared(record)
     if is_json:
         typer.echo(json.dumps({"name": exported.problem.name, "rows": rows, **record}, indent=2))
@@ -54,6 +52,53 @@ def run_module(run: Path, *, rounds: int, is_json: bool) -> None:
     )
     for line in lines(rows, record["refused"]):
         typer.echo(line)
+
+
+def compare_answer(
+    module: Path,
+    answer: Path,
+    *,
+    device: str,
+    rounds: int,
+    modes: Sequence[str] = tuple(MODES),
+    trials: int = 1,
+    is_cold: bool = False,
+    most_s: float = TIMEOUT_S,
+    timeout_s: float = TIMEOUT_S,
+    timer: WorkerProcess | None = None,
+) -> dict[str, Any]:
+    """What the worker says of an answer beside PyTorch; see `worker.make_timer`.
+
+    Args:
+        module: the file with `Model`.
+        answer: the file with `ModelNew`.
+        device: `cuda` or `cpu`.
+        rounds: of timing, at most.
+        modes: of compiling, from `worker.MODES`.
+        trials: inputs that results are compared on.
+        is_cold: on a GPU, whether each call is timed alone, by its clock, with a cold cache.
+        most_s: for all rounds.
+        timeout_s: for everything, compilers included.
+        timer: that has run no file yet; None: one is started for this answer.
+
+    Raises:
+        ReferenceFailed: a file raises.
+        InfrastructureError: the worker died or took too long.
+    """
+    job = {
+        "module": str(module), "answer": str(answer), "device": device, "rounds": rounds, "modes": list(modes),
+        "trials": trials, "is_cold": is_cold, "most_s": most_s,
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="kernelwright-timer-") as scratch, contextlib.ExitStack() as stack:
+        worker = timer or stack.enter_context(
+            WorkerProcess(WorkerSettings("module", FACTORY, None), scratch=Path(scratch))
+        )
+        try:
+            record = worker.call(job, timeout_s=timeout_s)
+        except (JobTimeout, WorkerDied) as error:
+            raise InfrastructureError(f"the comparison ended without a result: {error}") from error
+    assert isinstance(record, dict)
+    return record
 
 
 def compared(record: Mapping[str, Any]) -> dict[str, dict[str, float]]:

@@ -1,12 +1,18 @@
-"""The worker that times a module's answer and PyTorch in turns: it alone runs both files."""
+"""The worker that runs a module's answer beside PyTorch: what differs, what no check can tell, and times in turns.
+
+It alone runs both files.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +21,29 @@ from kernelwright.problem.user_code import blamed_on_user
 
 FACTORY = f"{__name__}:make_timer"
 SEED = 42
-"""Seed of weights and inputs, as KernelBench has it."""
-TOLERANCE = 1e-4
-"""Relative and absolute, of the official evaluator in float32."""
+"""Seed of weights and of the first inputs, as KernelBench has it."""
+TOLERANCE, TOLERANCE_16 = 1e-4, 1e-2
+"""Relative and absolute, of the official evaluator in float32, and in types of 16 bits."""
 SAMPLE_S = 0.002
-"""A sample is at least about so long: several calls where one is shorter."""
+"""A warm sample is at least about so long: several calls where one is shorter."""
+FLUSHED_BYTES = 256 << 20
+"""Written before each cold call, as the official evaluator does; more than any GPU's last cache."""
+UNSEEN = 10_000
+"""Added to the seed for inputs that the answer has not seen while it was timed."""
+LEAST_ROUNDS = 6
+"""So many in any time: fewer give no interval with 95 % confidence."""
 MODES: Mapping[str, Mapping[str, str]] = {"compiled": {}, "max-autotune": {"mode": "max-autotune"}}
 
 
 def make_timer(argument: object) -> Callable[[Any], object]:
-    """The handler: a job with `module`, `answer` (files), `rounds` and `device` to its record."""
-    del argument
+    """The handler: a job to its record; with an argument that is true, PyTorch is loaded before the first job.
+
+    A job has `module` and `answer` (files), `device`, `rounds`, `modes` (names of `MODES`), `trials` (how many inputs
+    are compared), `is_cold` (each call on its own with a cold cache, by the GPU's clock) and `most_s` (for all rounds).
+    """
+    if argument:
+        with contextlib.suppress(ImportError):  # which the first job tells
+            importlib.import_module("torch")
     return _timed
 
 
@@ -34,52 +52,37 @@ def _timed(job: Mapping[str, Any]) -> dict[str, Any]:
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # a first call compiles, whatever ran here before
     import torch
 
-    module, answer = Path(job["module"]), Path(job["answer"])
+    module, answer, device = Path(job["module"]), Path(job["answer"]), str(job["device"])
     with blamed_on_user(module, doing="running the module"), torch.no_grad():
         loaded = _loaded(module, "module")
-        model = _made(torch, loaded, "Model", job["device"])
-        torch.manual_seed(SEED)
-        inputs = _inputs(loaded, job["device"])
-        others = _inputs(loaded, job["device"])
+        inputs = _inputs(torch, loaded, SEED, device)
+        notes = _notes(torch, loaded, inputs, device)
     with blamed_on_user(answer, doing="running the answer"), torch.no_grad():
         begun = time.perf_counter()
-        new = _made(torch, _loaded(answer, "answer"), "ModelNew", job["device"])
-        found = new(*_own(inputs))
-        _wait(torch)
-        calls: dict[str, Callable[..., Any]] = {"answer": new, "eager": model}
+        answered = _loaded(answer, "answer")
+        new = _made(torch, answered, "ModelNew", device)
+        new(*_own(inputs))
+        _wait(torch, device)
         first = {"answer": time.perf_counter() - begun}
-        _compare(torch, _made(torch, loaded, "Model", job["device"])(*_own(inputs)), found, answer)
-        refused: dict[str, str] = {}
-        for name, options in MODES.items():
-            _wait(torch)
-            begun = time.perf_counter()
-            try:
-                compiled = torch.compile(_made(torch, loaded, "Model", job["device"]), **options)
-                compiled(*_own(inputs))
-                _wait(torch)
-            except Exception as error:  # a compiler's failure is a result here
-                refused[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-                continue
-            calls[name], first[name] = compiled, time.perf_counter() - begun
-        samples = _samples(torch, calls, inputs, int(job["rounds"]))
-        wanted = _made(torch, loaded, "Model", job["device"])(*_own(others))
-        _compare(torch, wanted, new(*_own(others)), answer)  # on inputs that it has not seen before
-    return {"samples_s": samples, "compile_s": first, "refused": refused, "torch": str(torch.__version__)}
-
-
-def _inputs(loaded: Any, device: str) -> list[Any]:
-    return [each.to(device) if hasattr(each, "to") else each for each in loaded.get_inputs()]
-
-
-def _own(inputs: list[Any]) -> list[Any]:
-    """Copies of tensors: what one call writes into its inputs, no other sees."""
-    return [each.clone() if hasattr(each, "clone") else each for each in inputs]
-
-
-def _wait(torch: Any) -> None:
-    """Until all that was launched is done."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+        differs = _difference(torch, loaded, answered, int(job["trials"]), device)
+    record = {"torch": str(torch.__version__), "differs": differs, "notes": notes, "refused": {}}
+    if differs:
+        return {**record, "samples_s": {}, "compile_s": first}
+    with blamed_on_user(module, doing="timing the module"), torch.no_grad():
+        calls = {"answer": new, "eager": _made(torch, loaded, "Model", device)}
+        compiled, refused = _compiled(torch, loaded, inputs, job, first)
+        watch = _cold(torch) if job["is_cold"] and device == "cuda" else _warm(torch, device)
+        samples = _samples(calls | compiled, inputs, watch, int(job["rounds"]), float(job["most_s"]))
+        unseen = _inputs(torch, loaded, SEED + UNSEEN, device)
+        wanted = _results(_made(torch, loaded, "Model", device)(*_own(unseen)))
+        if not all(_agree(torch, *pair) for pair in zip(wanted, _results(new(*unseen)), strict=True)):
+            return {
+                **record,
+                "differs": "what was timed differs on inputs that it had not seen",
+                "samples_s": {},
+                "compile_s": first,
+            }
+    return {**record, "refused": refused, "samples_s": samples, "compile_s": first}
 
 
 def _loaded(file: Path, name: str) -> Any:
@@ -97,36 +100,174 @@ def _made(torch: Any, loaded: Any, name: str, device: str) -> Any:
     return getattr(loaded, name)(*loaded.get_init_inputs()).to(device)
 
 
-def _compare(torch: Any, wanted: Any, found: Any, answer: Path) -> None:
-    pairs = zip(*(each if isinstance(each, tuple | list) else (each,) for each in (wanted, found)), strict=True)
-    for place, (one, other) in enumerate(pairs):
-        if one.shape != other.shape or not torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-            raise ReferenceFailed(
-                f"result {place} of the answer differs from eager PyTorch by more than {TOLERANCE:g}, or in its shape",
-                hint="both are in the inputs' own precision: see which one is right",
-                location=Location(answer),
-            )
+def _inputs(torch: Any, loaded: Any, seed: int, device: str) -> list[Any]:
+    torch.manual_seed(seed)
+    return [each.to(device) if hasattr(each, "to") else each for each in loaded.get_inputs()]
 
 
-def _samples(torch: Any, calls: Mapping[str, Callable[..., Any]], inputs: list[Any], rounds: int) -> dict[str, Any]:
-    """Seconds of a call by name, one from each round, in turns; the order turns from round to round.
+def _own(inputs: Sequence[Any]) -> list[Any]:
+    """Copies of tensors: what one call writes into its inputs, no other sees."""
+    return [each.clone() if hasattr(each, "clone") else each for each in inputs]
 
-    Each has inputs of its own, and those of a sample are as they were given.
-    """
 
-    def seconds(call: Callable[..., Any], count: int) -> float:
-        own = _own(inputs)
-        _wait(torch)
+def _wait(torch: Any, device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _results(found: Any) -> tuple[Any, ...]:
+    return tuple(found) if isinstance(found, tuple | list) else (found,)
+
+
+def _agree(torch: Any, one: Any, other: Any) -> bool:
+    """Integers exactly: a tolerance would let the wrong place of a maximum pass."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.is_floating_point():
+        return bool(torch.equal(one, other))
+    allowed = _tolerance(one)
+    return bool(torch.allclose(one, other, rtol=allowed, atol=allowed, equal_nan=True))
+
+
+def _tolerance(tensor: Any) -> float:
+    return TOLERANCE_16 if tensor.element_size() == 2 else TOLERANCE
+
+
+def _difference(torch: Any, loaded: Any, answered: Any, trials: int, device: str) -> str:
+    """Where the answer differs from eager PyTorch, in words; empty: nowhere. Both keep their state between trials."""
+    model, new = _made(torch, loaded, "Model", device), _made(torch, answered, "ModelNew", device)
+    for trial in range(trials):
+        inputs = _inputs(torch, loaded, SEED + trial, device)
+        wanted, found = _results(model(*_own(inputs))), _results(new(*inputs))
+        if len(wanted) != len(found):
+            return f"the answer returns {len(found)} tensors, expected {len(wanted)}"
+        named = [(f"result {place}", one, other) for place, (one, other) in enumerate(zip(wanted, found, strict=True))]
+        known = dict(new.named_buffers())
+        named += [(f"buffer {name}", one, known[name]) for name, one in model.named_buffers() if name in known]
+        for name, one, other in named:
+            if not _agree(torch, one, other):
+                return f"{name} differs on inputs {trial}: {_told(one, other)}"
+    return ""
+
+
+@contextlib.contextmanager
+def _full_precision(torch: Any) -> Iterator[None]:
+    """Without TF32, which PyTorch takes for convolutions unless told otherwise; timed is what it takes."""
+    own = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = own
+
+
+def _told(wanted: Any, found: Any) -> str:
+    if wanted.shape != found.shape or wanted.dtype != found.dtype:
+        return f"{tuple(found.shape)} of {found.dtype}, expected {tuple(wanted.shape)} of {wanted.dtype}"
+    if not wanted.is_floating_point():
+        return f"{int((wanted != found).sum())} of {wanted.numel()} are another number"
+    most, allowed = (wanted.double() - found.double()).abs().max().item(), _tolerance(wanted)
+    return f"by up to {most:.3g}, where numbers are up to {wanted.abs().max().item():.3g} and {allowed:g} is allowed"
+
+
+def _notes(torch: Any, loaded: Any, inputs: Sequence[Any], device: str) -> list[str]:
+    """Why a verdict on the module says little, or the official evaluator cannot give one."""
+    found = []
+    results = _results(_made(torch, loaded, "Model", device)(*inputs))
+    floats = [each for each in results if each.is_floating_point()]
+    if floats and all(_agree(torch, each, torch.zeros_like(each)) for each in floats):
+        found.append("degenerate: zeros pass as the result")
+    others = _results(_made(torch, loaded, "Model", device)(*_inputs(torch, loaded, SEED + 1, device)))
+    if all(_agree(torch, one, other) for one, other in zip(results, others, strict=True)):
+        found.append("degenerate: the result of other inputs passes")
+    with _full_precision(torch):
+        exact = _results(_made(torch, loaded, "Model", device)(*inputs))
+    if not all(_agree(torch, one, other) for one, other in zip(results, exact, strict=True)):
+        found.append("PyTorch's own result is in TF32, so the official evaluator may call a right answer wrong")
+    types = {str(each.dtype).removeprefix("torch.") for each in inputs if hasattr(each, "dtype")} - {"float32"}
+    found += [f"the official evaluator casts inputs of {dtype} to float32" for dtype in sorted(types)]
+    return found
+
+
+def _compiled(
+    torch: Any, loaded: Any, inputs: Sequence[Any], job: Mapping[str, Any], first: dict[str, float]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The compiled modules that were asked for, and by name why one is missing; `first` gets their first calls in s."""
+    found, refused = dict[str, Any](), dict[str, str]()
+    for name in job["modes"]:
+        _wait(torch, str(job["device"]))
+        begun = time.perf_counter()
+        try:
+            compiled = torch.compile(_made(torch, loaded, "Model", str(job["device"])), **MODES[name])
+            compiled(*_own(inputs))
+            _wait(torch, str(job["device"]))
+        except Exception as error:  # a compiler's failure is a result here
+            refused[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            continue
+        found[name], first[name] = compiled, time.perf_counter() - begun
+    return found, refused
+
+
+Watch = Callable[[Callable[[], Any]], Callable[[], float]]
+"""What prepares the timing of a call: the result gives the seconds of one more sample."""
+
+
+def _warm(torch: Any, device: str) -> Watch:
+    """Whole calls, one after the other, with all that Python does around the kernels."""
+
+    def seconds(call: Callable[[], Any], count: int) -> float:
+        _wait(torch, device)
         begun = time.perf_counter()
         for _ in range(count):
-            call(*own)
-        _wait(torch)
+            call()
+        _wait(torch, device)
         return (time.perf_counter() - begun) / count
 
-    counts = {name: max(1, round(SAMPLE_S / max(1e-7, seconds(call, 3)))) for name, call in calls.items()}
+    def prepared(call: Callable[[], Any]) -> Callable[[], float]:
+        count = max(1, round(SAMPLE_S / max(1e-7, seconds(call, 3))))
+        return lambda: seconds(call, count)
+
+    return prepared
+
+
+def _cold(torch: Any) -> Watch:
+    """One call by the GPU's own clock, behind a write that empties its cache."""
+    flushed = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
+
+    def seconds(call: Callable[[], Any]) -> float:
+        begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        flushed.zero_()
+        begun.record()
+        call()
+        ended.record()
+        torch.cuda.synchronize()
+        return 1e-3 * float(begun.elapsed_time(ended))
+
+    def prepared(call: Callable[[], Any]) -> Callable[[], float]:
+        for _ in range(3):
+            call()
+        return lambda: seconds(call)
+
+    return prepared
+
+
+def _samples(
+    calls: Mapping[str, Callable[..., Any]], inputs: Sequence[Any], watch: Watch, rounds: int, most_s: float
+) -> dict[str, list[float]]:
+    """Seconds of a call by name, one from each round, in turns; each has inputs of its own. The order turns."""
+    timers = {name: watch(partial(call, *_own(inputs))) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
-    names = [*calls]
-    for turn in range(rounds):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            samples[name].append(seconds(calls[name], counts[name]))
+    end_s = time.perf_counter() + most_s
+    for names in _turns([*calls], rounds):
+        if len(samples["answer"]) >= LEAST_ROUNDS and time.perf_counter() > end_s:
+            break
+        for name in names:
+            samples[name].append(timers[name]())
     return samples
+
+
+def _turns(names: list[str], rounds: int) -> Iterator[list[str]]:
+    for turn in range(rounds):
+        first = turn % len(names)
+        yield names[first:] + names[:first]

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from kernelwright.agent.base import Task, Written
 from kernelwright.agent.model.anchors import Region, carried_out
+from kernelwright.agent.model.fences.triton_text import check_triton_source
 from kernelwright.agent.model.hostile import check_header, check_source
 from kernelwright.agent.model.replies import Malformed, code_of, header_of
 from kernelwright.errors import SpecError
@@ -82,7 +83,7 @@ def drafted(reply: Reply, *, task: Task, written: Written, region: Region, tacti
     toml = header_of(reply)
     head = written.text.removesuffix(body_of(written)) if toml is None else _header_text(toml, written)
     text = head + body
-    check_source(text, original)
+    check_text(text, original, written.language)
     if text == written.text:
         raise Malformed("the answer changes nothing")
     _refuse_what_does_not_load(task, text)
@@ -90,11 +91,25 @@ def drafted(reply: Reply, *, task: Task, written: Written, region: Region, tacti
     return replace(written, text=text, tactics=tactics, properties=())
 
 
+def check_text(text: str, original: str, language: str) -> None:
+    """Refuse a source from a model that could do more than compute; of the original, includes and assembly are allowed.
+
+    Raises:
+        Malformed: with a complaint.
+    """
+    if language == "triton":
+        check_triton_source(text)  # it is Python, which is run to be compiled
+    else:
+        check_source(text, original)
+
+
 def _header_text(toml: str, written: Written) -> str:
     check_header(toml, written.text)
     if not all(line.isprintable() for line in toml.replace("\t", " ").split("\n")):
         raise Malformed("the toml block holds characters that cannot be printed")
-    text = "// /// kernelwright\n" + "".join(f"// {line}\n" for line in toml.strip("\n").split("\n")) + "// ///\n\n"
+    mark = "#" if written.language == "triton" else "//"
+    lines = ("/// kernelwright", *toml.strip("\n").split("\n"), "///")
+    text = "".join(f"{mark} {line}\n" for line in lines) + "\n"
     try:
         header = parse_header(text, Path("header"), entry=written.entry)
     except SpecError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -126,6 +127,14 @@ def find_nvcc() -> Path | None:
     return Path(found) if found else None
 
 
+def triton_version() -> str:
+    """E.g. `3.6.0`; empty when it is not installed. It is not imported."""
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def nvcc_version() -> str:
     """E.g. `13.5.37`; empty when there is no nvcc or it does not answer."""
     nvcc = find_nvcc()
@@ -201,7 +210,7 @@ def toolchain_id(device: DeviceInfo) -> str:
 
     The driver is no part of it: a cubin is machine code.
     """
-    facts = [device.facts.get(name, "") for name in ("nvrtc", "nvcc", "headers")]
+    facts = [device.facts.get(name, "") for name in ("nvrtc", "nvcc", "headers", "triton")]
     return content_id(ARTIFACT_FORMAT, device.limits.get("compute_capability", 0), *facts)
 
 
@@ -212,6 +221,7 @@ def toolchain_facts() -> dict[str, str]:
         "nvrtc": f"{nvrtc[0]}.{nvrtc[1]}" if nvrtc else "",
         "nvcc": nvcc_version(),
         "headers": header_version(),
+        "triton": triton_version(),
     }
     return {name: value for name, value in facts.items() if value}
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelwright.backend.cuda.cubin_state import CubinState
 from kernelwright.backend.cuda.errors import DriverCallFailed, call
+from kernelwright.backend.cuda.triton_launch import TritonLaunch
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +30,10 @@ class CudaModule:
         self._functions: dict[str, Any] = {}
         self._shared_bytes: dict[str, int] = {}
         self._local_bytes: dict[str, int] = {}
+        self.triton: Mapping[str, TritonLaunch] = {}
+        """By entry that Triton compiled, how it is launched."""
+        self.others: Mapping[str, CudaModule] = {}
+        """By entry that is in a cubin of its own, that one."""
         self.state: CubinState | None = None
         """The variables that outlive a launch, where whoever loads it wants them set back."""
         self.handle = call(driver.cuModuleLoadData(image))
@@ -41,6 +46,8 @@ class CudaModule:
         Raises:
             DriverCallFailed: there is none of that name.
         """
+        if entry in self.others:
+            return self.others[entry].function(entry)
         if entry not in self._functions:
             name = self._names.get(entry, entry)
             function = call(self._driver.cuModuleGetFunction(self.handle, name.encode()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -18,7 +19,7 @@ from kernelwright.backend.base import (
     ScalarArgument,
 )
 from kernelwright.backend.cuda.errors import DriverCallFailed, call, launch_error
-from kernelwright.backend.cuda.handles import CudaModule
+from kernelwright.backend.cuda.handles import CudaModule, MemoryPool
 
 PORTABLE_CLUSTER = 8
 """Blocks of a cluster that every device with clusters takes; more must be allowed by the function."""
@@ -67,9 +68,10 @@ class BoundStep:
 class Binder:
     """Lays launches out for one stream."""
 
-    def __init__(self, driver: ModuleType, stream: Any) -> None:
+    def __init__(self, driver: ModuleType, stream: Any, memory: MemoryPool) -> None:
         self._driver = driver
         self._stream = stream
+        self._memory = memory
 
     def bind(self, module: CudaModule, step: PlanStep, buffers: Mapping[str, BoundBuffer]) -> BoundStep:
         """A candidate's launch.
@@ -78,7 +80,11 @@ class Binder:
             LaunchFailed: the kernel has other parameters, the device has not the memory, or there is no such variable.
         """
         values = [_value_of(argument, step, buffers) for argument in step.arguments]
+        known = module.triton.get(step.entry)
         try:
+            if known is not None:
+                values, step = known.values(step, values), known.step(step)
+                values += [self._scratch(module, each) for each in known.scratch_bytes(step)]
             self._check_parameters(module.function(step.entry), step, values)
             module.allow_shared(step.entry, step.shared_bytes)
             if step.cluster is not None and math.prod(step.cluster) > PORTABLE_CLUSTER:
@@ -115,6 +121,17 @@ class Binder:
                 return driver.cuLaunchKernelEx(config, function, address, 0)  # type: ignore[no-any-return]
 
         return BoundStep(start, step, tuple(fills), kept)
+
+    def _scratch(self, module: CudaModule, byte_count: int) -> bytes:
+        """A pointer to memory that lives as long as the module; null for none.
+
+        Raises:
+            DriverCallFailed: the device has not so much.
+        """
+        address = self._memory.take(byte_count) if byte_count else 0
+        if address:
+            weakref.finalize(module, self._memory.give, address, byte_count).atexit = False
+        return address.to_bytes(8, "little")
 
     def _config(self, step: PlanStep) -> Any:
         driver = self._driver

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,12 +36,15 @@ from kernelwright.backend.cuda.module_memory import ModuleMemory
 from kernelwright.backend.cuda.session_kernels.checks import DeviceChecks
 from kernelwright.backend.cuda.session_kernels.ptx import HELPER_PTX, READ_ENTRY
 from kernelwright.backend.cuda.transfer import STAGED_FROM_BYTES, Staging
+from kernelwright.backend.cuda.triton_launch import TritonLaunch
 from kernelwright.backend.redraw import Closeness, Draw, Redraw
 from kernelwright.errors import InfrastructureError
 from kernelwright.json_text import read_json_text
 
 CUBIN_NAME = "unit.cubin"
 NAMES_NAME = "names.json"
+LAUNCHES_NAME = "launches.json"
+"""How kernels are launched that Triton compiled, by entry; absent for others."""
 
 BOUND_LAUNCHES_KEPT = 512
 
@@ -73,7 +77,7 @@ class CudaSession(DeviceSession):
         self._modules: weakref.WeakSet[CudaModule] = weakref.WeakSet([self._helpers])
         self._memory = MemoryPool(driver, self._stream)
         self._module_memory = ModuleMemory(driver, self._stream, self._memory)
-        self._binder = Binder(driver, self._stream)
+        self._binder = Binder(driver, self._stream, self._memory)
         self._staging = Staging(driver, self._stream)
         self._bound: dict[tuple[object, ...], BoundStep] = {}
         self._flush: BoundStep | None = None
@@ -110,19 +114,26 @@ class CudaSession(DeviceSession):
         try:
             image = (artifact.folder / CUBIN_NAME).read_bytes()
             names = read_json_text((artifact.folder / NAMES_NAME).read_bytes())
+            launches, images = _launches(artifact.folder)
         except (OSError, ValueError) as error:
             raise InfrastructureError(f"the artifact of {artifact.unit.file_name} cannot be read: {error}") from error
         try:
-            module = CudaModule(self._driver, image, names)
-            with contextlib.suppress(CubinUnreadable):
-                module.state = read_cubin(image)
-            self._modules.add(module)
+            module = self._module(image, names)
+            module.triton = launches
+            module.others = {entry: self._module(each, names) for entry, each in images.items()}
             return module
         except DriverCallFailed as error:
             problem = launch_error(error, f"loading {artifact.unit.file_name}")
             if isinstance(problem, LaunchFailed):
                 raise BuildFailed(problem.message) from error
             raise problem from error
+
+    def _module(self, image: bytes, names: Mapping[str, str]) -> CudaModule:
+        module = CudaModule(self._driver, image, names)
+        with contextlib.suppress(CubinUnreadable):
+            module.state = read_cubin(image)
+        self._modules.add(module)
+        return module
 
     # ---- memory ----
 
@@ -296,7 +307,7 @@ class CudaSession(DeviceSession):
 
     def _note(self, launches: Sequence[BoundLaunch]) -> None:
         for each in launches:
-            self._module_memory.before_launch(each.module)
+            self._module_memory.before_launch(each.module.others.get(each.step.entry, each.module))
             self._leftovers.before_launch(each.module, each.step.entry)
 
     def forget_module_memory(self) -> None:
@@ -396,6 +407,17 @@ class CudaSession(DeviceSession):
         fresh = self._binder.bind(launch.module, launch.step, launch.buffers)
         self._bound[key] = fresh  # holds module and step, so that their ids stay theirs
         return fresh
+
+
+def _launches(folder: Path) -> tuple[dict[str, TritonLaunch], dict[str, bytes]]:
+    """By entry how it is launched, and the images of those that are in a cubin of their own; empty if not Triton's."""
+    file = folder / LAUNCHES_NAME
+    if not file.exists():
+        return {}, {}
+    found = read_json_text(file.read_bytes())
+    launches = {entry: TritonLaunch.read(each["launch"]) for entry, each in found.items()}
+    own = {entry: each["file"] for entry, each in found.items() if each["file"] != CUBIN_NAME}
+    return launches, {entry: (folder / name).read_bytes() for entry, name in own.items()}
 
 
 def _smallest_period(pattern: bytes) -> bytes:

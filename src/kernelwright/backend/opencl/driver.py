@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
+from kernelwright.backend.opencl.cpu.processor import name_processor
 from kernelwright.backend.opencl.errors import code_of
 from kernelwright.errors import InfrastructureError, MissingDependency
 from kernelwright.identity import content_id
@@ -153,7 +154,8 @@ def toolchain_id(device: DeviceInfo) -> str:
     """Everything of compiler and driver that changes an artifact, from the device's description alone."""
     compiler = ("platform", "platform_version", "device_version", "compiler")
     facts = [device.facts.get(name, "") for name in compiler]
-    return content_id(ARTIFACT_FORMAT, device.name, device.driver, *facts)
+    named = [device.facts["compiles_for"]] if "compiles_for" in device.facts else []
+    return content_id(ARTIFACT_FORMAT, device.name, device.driver, *facts, *named)
 
 
 def is_pocl(device: DeviceInfo) -> bool:
@@ -192,6 +194,8 @@ def _describe(cl: ModuleType, platform: Any, handle: Any, kind: Literal["cpu", "
         "half_arithmetic": "yes" if "cl_khr_fp16" in handle.extensions else "no",
         "double_arithmetic": "yes" if "cl_khr_fp64" in handle.extensions else "no",
     }
+    if facts["platform"] == _POCL_PLATFORM and (name := name_processor(handle.int_ptr)):
+        facts["compiles_for"] = name
     if facts["platform"] == _POCL_PLATFORM and "PoCL 3.0" in facts["platform_version"]:
         facts["known_fault"] = (
             "on a processor with AVX-512, vectors of 64 bytes (float16, double8) hang or abort this PoCL's compiler "

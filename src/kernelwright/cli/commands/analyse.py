@@ -16,7 +16,7 @@ from kernelwright.analysis.analysis import Analysis, analyse_function, choose_ke
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.patterns.pattern import Pattern, recognise
 from kernelwright.analysis.polynomial import Polynomial, named
-from kernelwright.cli.output.triton_words import NOT_YET, triton_lines
+from kernelwright.cli.output.triton_words import NOTHING_RAN, triton_lines
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.toml.file import did_you_mean, read_text
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
@@ -67,7 +67,7 @@ def _print_triton(file: Path, entry: str | None, *, is_json: bool) -> None:
         return
     for each in chosen:
         typer.echo("\n".join(triton_lines(each, file)) + "\n")
-    typer.echo(NOT_YET)
+    typer.echo(NOTHING_RAN)
 
 
 class _Lines:

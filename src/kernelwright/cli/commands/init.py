@@ -20,6 +20,8 @@ from kernelwright.infer.program import infer_program
 from kernelwright.modules.importing import import_module
 from kernelwright.modules.lowering import lower
 from kernelwright.modules.problem_files import files_of as module_files
+from kernelwright.modules.triton.importing import is_triton_file, watch_call
+from kernelwright.modules.triton.problem_files import files_of as triton_files
 from kernelwright.problem.toml.file import did_you_mean
 from kernelwright.scaffold.declared_space import DeclaredArgument, DeclaredSpace
 from kernelwright.scaffold.problem_folder import scaffold_problem
@@ -36,6 +38,9 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False, suite
     """
     if suite is None and said.source.name.endswith((".json", ".json.gz")):
         _init_space(said, is_forced=is_forced, is_json=is_json)
+        return
+    if suite is None and is_triton_file(said.source):
+        _init_triton(said, is_forced=is_forced, is_json=is_json)
         return
     if suite is None and said.source.suffix == ".py":
         _init_module(said, is_forced=is_forced, is_json=is_json)
@@ -105,6 +110,24 @@ def _init_module(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:
     )
     advice = f"see whether the inputs in {folder}/problem.toml are drawn as you mean"
     _tell(folder, written, lines, (), advice, is_json=is_json)
+
+
+def _init_triton(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:
+    """A template of a Triton kernel, from a call that a worker watches."""
+    if said.words or said.grid or said.block or said.entry:
+        raise UsageError(
+            f"words, --entry, --grid and --block are for a plain kernel; a call of {said.source.name} says them itself",
+            hint="leave them out; name the kernel as FILE::KERNEL",
+        )
+    call = watch_call(said.source)
+    files, notes = triton_files(call)
+    check_loads(call.file, call.kernel, files)
+    folder = said.out or Path(call.kernel.strip("_") or "kernel")
+    written = write_new(folder, files, is_forced=is_forced)
+    reference = f"{call.reference['function']} of the file" if call.reference else "the kernel itself, interpreted"
+    lines = (f"kernel:    {call.kernel}, watched in one call", f"reference: {reference}")
+    advice = f"correct what says guess in {folder}, and put sizes that matter into {folder}/problem.toml"
+    _tell(folder, written, lines, notes, advice, is_json=is_json)
 
 
 def _tell(

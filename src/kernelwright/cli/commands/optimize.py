@@ -30,7 +30,7 @@ from kernelwright.cli.output.tables import (
     workload_rows,
 )
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
-from kernelwright.export.run import export_run
+from kernelwright.export.run import export_run, usual_formats
 from kernelwright.insights.attempts import figures_of
 from kernelwright.insights.forecast import Prospect, prospect_of
 from kernelwright.insights.run_summary import finding_words
@@ -237,7 +237,7 @@ def _write_files(result: OptimizeResult) -> tuple[list[Path], KernelwrightError 
     try:
         written.append(write_report(folder, folder / "report.html"))
         if result.used is not None:
-            written += export_run(folder, folder / "export", formats=("source", "header", "json", "t4"))
+            written += export_run(folder, folder / "export", formats=usual_formats(folder))
     except KernelwrightError as error:
         return written, error
     return written, None

@@ -17,12 +17,14 @@ from typing import Literal, cast
 
 import typer
 
+from kernelwright.backend.interpreter.backend import INTERPRETER
 from kernelwright.cli.clock import since_start_s
 from kernelwright.cli.output.progress import open_progress
 from kernelwright.cli.output.tables import open_console, print_result, summary
+from kernelwright.cli.output.untimed import print_untimed, untimed_data
 from kernelwright.cli.words import is_quiet
 from kernelwright.errors import KernelwrightError, StopRun, StoreError, UsageError
-from kernelwright.export.run import export_run
+from kernelwright.export.run import export_run, usual_formats
 from kernelwright.report.page import write_report
 from kernelwright.results.optimize_result import tuned_run
 from kernelwright.results.tune_result import TuneResult
@@ -32,6 +34,7 @@ from kernelwright.store.view import RunView
 from kernelwright.template.load import files_as_written, problem_files
 from kernelwright.tuning.settings import TuneSettings, bare_number_words, parse_budget
 from kernelwright.tuning.tune import TuningProblem, priors_of, replay, resume, tune
+from kernelwright.tuning.untimed.interpret import interpret
 
 REPLAY_AGAIN = "a replay is not resumed: start it again"
 
@@ -97,6 +100,8 @@ def run_tune(words: TuneWords) -> int:
     """Tune and show; the exit status is 0 when something passed, 1 when nothing did, 130 when interrupted."""
     settings = words.settings()
     tell_bare_budget(words.budget, is_json=words.is_json)
+    if words.device == INTERPRETER:
+        return _run_interpreter(words, settings)
     with stopping_in_words(words.run, advice=REPLAY_AGAIN if words.replay is not None else ""):
         note_foreign_priors(words.priors, words.problem)
         with open_progress(is_json=words.is_json) as view:
@@ -114,6 +119,32 @@ def run_tune(words: TuneWords) -> int:
                     earlier_s=since_start_s(),
                 )
         return _show(result, is_json=words.is_json, writes_report=words.writes_report)
+
+
+def _run_interpreter(words: TuneWords, settings: TuneSettings) -> int:
+    """Check configurations where there is no GPU; 0 when one is right, 1 when none is.
+
+    Raises:
+        UsageError: an option is of a run, which this makes none of.
+    """
+    for option, word in (("--run", words.run), ("--prior", words.priors), ("--cache", words.cache)):
+        if word:
+            raise UsageError(
+                f"{option} has no effect with --device {INTERPRETER}: nothing is timed, and no run is made",
+                hint="leave it out",
+            )
+
+    def say(text: str) -> None:
+        if not (words.is_json or is_quiet()):
+            typer.echo(text, err=True)
+
+    with stopping_in_words(advice="nothing was recorded: start it again"):
+        result = interpret(words.problem, settings=settings, say=say)
+    if words.is_json:
+        typer.echo(json.dumps(untimed_data(result), indent=2))
+    else:
+        print_untimed(result, open_console())
+    return 0 if result.passed else 1
 
 
 def note_foreign_priors(runs: Sequence[Path], problem: Path) -> None:
@@ -209,7 +240,7 @@ def _write_files(result: TuneResult) -> tuple[list[Path], KernelwrightError | No
     try:
         written.append(write_report(folder, folder / "report.html"))
         if result.best_config is not None:
-            written += export_run(folder, folder / "export", formats=("source", "header", "json", "t4"))
+            written += export_run(folder, folder / "export", formats=usual_formats(folder))
     except KernelwrightError as error:
         return written, error
     return written, None

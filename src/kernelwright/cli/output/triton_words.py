@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernelwright.source.triton.reading import TritonKernel, TritonParameter
 
-NOT_YET = "kernelwright cannot tune Triton kernels yet: this is what it reads of them; nothing of the file was run"
+NOTHING_RAN = "this is what the text says; nothing of the file was run"
 
 
 def triton_lines(kernel: TritonKernel, file: Path) -> Iterator[str]:

@@ -18,6 +18,7 @@ from kernelwright.backend.base import (
     ScalarArgument,
 )
 from kernelwright.errors import SpecError
+from kernelwright.evaluate.builds.triton_units import triton_unit
 from kernelwright.evaluate.data.freshness import redraw_of
 from kernelwright.evaluate.data.layout import SCRATCH_POISON, layouts_for
 from kernelwright.evaluate.device.arena import BufferSpec, Job
@@ -83,7 +84,9 @@ def render_workload(candidate: Candidate, problem: Problem, workload: Workload, 
         for each in arguments.values()
         if each.role == "scratch"
     ]
-    return Job(workload.name, build_unit(candidate, names), steps, tuple(buffers))
+    is_triton = candidate.template.language == "triton"
+    unit = triton_unit(candidate, names, steps, arguments) if is_triton else build_unit(candidate, names)
+    return Job(workload.name, unit, steps, tuple(buffers))
 
 
 def build_unit(candidate: Candidate, names: Mapping[str, Value]) -> BuildUnit:

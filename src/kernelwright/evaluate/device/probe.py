@@ -207,14 +207,20 @@ def _listed(devices: Sequence[DeviceInfo]) -> str:
     return ", ".join(f"{device.id} ({device.name})" for device in devices)
 
 
+_WITHOUT_GPU = "`tune --device interpreter` checks a Triton kernel without a GPU, and times nothing"
+
+
 def _none_fits(report: ProbeReport, language: Language | None) -> MissingDependency:
     reasons = "; ".join(f"{name}: {reason}" for name, reason in report.unavailable.items())
     if report.devices:
         return MissingDependency(
             f"no device here runs {language} kernels; there is {_listed(report.devices)}",
-            hint=reasons or "write the kernel for one of these devices",
+            hint="; ".join(filter(None, (reasons, _WITHOUT_GPU if language == "triton" else "")))
+            or "write the kernel for one of these devices",
         )
     return MissingDependency(
         f"no device was found ({reasons or 'no backend was asked'})",
-        hint="pip install 'kernelwright[opencl]' runs kernels on the CPU; `kernelwright doctor` says more",
+        hint=_WITHOUT_GPU
+        if language == "triton"
+        else "pip install 'kernelwright[opencl]' runs kernels on the CPU; `kernelwright doctor` says more",
     )

@@ -14,6 +14,7 @@ from kernelwright.export.c_header.alignment import needed_alignment
 from kernelwright.export.c_header.expression import CPrinter, Kind, Term, constant, text_literal
 from kernelwright.export.c_header.launch import ARGUMENT_TYPES, LaunchWriter
 from kernelwright.export.pairing import Pairing
+from kernelwright.export.source import refuse_triton
 from kernelwright.export.subject import ExportedRun, one_line, wrapped
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expressions.expression import Expression
@@ -32,8 +33,9 @@ def header_text(run: ExportedRun) -> str:
     """The header for the run's winners.
 
     Raises:
-        UserError: nothing won, or an expression has no C form.
+        UserError: nothing won, an expression has no C form, or it is a Triton kernel.
     """
+    refuse_triton(run.template)
     return _Header(run).text()
 
 

@@ -7,12 +7,15 @@ they are CUDA kernels, built by `load_inline`; on a CPU OpenCL kernels on PyTorc
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from kernelwright.backend.base import BufferArgument, DeviceInfo, LaunchPlan, LocalArgument, PlanStep, ScalarArgument
 from kernelwright.backend.cuda.compile.options import parse_options
+from kernelwright.backend.opencl.cpu import processor
 from kernelwright.errors import UserError
 from kernelwright.evaluate.builds.render import render_workload
 from kernelwright.evaluate.device.arena import Job
@@ -20,37 +23,64 @@ from kernelwright.export.subject import ExportedRun, one_line
 from kernelwright.export.torch.expression import docstring_safe, literal
 from kernelwright.modules.problem_files import MODULE, signature_of
 from kernelwright.problem.dtypes import DTYPES
+from kernelwright.problem.model import Problem
 from kernelwright.problem.reference_file import parse_python
 from kernelwright.source.normal.draft import masked_comments
+from kernelwright.store.event import RunStarted
 from kernelwright.template.model import Candidate
+
+_HOST_HEADERS = ("cstdint", "stdexcept", "vector")
+_LAUNCH = "void launch(const std::vector<std::uintptr_t> &addresses, int device, std::uintptr_t stream_address)"
+_BINDING = "".join(f"#include <{name}>\n" for name in ("pybind11/pybind11.h", "pybind11/stl.h", *_HOST_HEADERS)) + (
+    f'{_LAUNCH};\n\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("launch", &launch); }}\n'
+)
+"""Our own: where `load_inline` writes it, it names a function of PyTorch's headers."""
 
 
 def module_file(run: ExportedRun) -> Mapping[str, bytes]:
-    """The file, by its name.
+    """The file of what won, by its name.
 
     Raises:
         UserError: nothing won, the problem is no PyTorch module's, or a launch cannot be said in such a file.
         ReferenceFailed: the frozen module is not Python.
     """
-    signature = signature_of(run.problem.reference)
-    if signature is None or run.template.language not in ("opencl", "cuda"):
+    candidate = Candidate(run.template, run.config)
+    return {f"{run.identifier}_model_new.py": model_new(run.problem, candidate, run.view.started, run.claim)}
+
+
+def model_new(problem: Problem, candidate: Candidate, started: RunStarted, claim: str) -> bytes:
+    """The file with a candidate of a module's problem; the baseline is one too.
+
+    Args:
+        problem: frozen in a run, the module's file beside its reference.
+        candidate: what is launched.
+        started: of the run, for the device that everything was measured on.
+        claim: what may be said of its speed beside the plain program's.
+
+    Raises:
+        UserError: the problem is no PyTorch module's, or a launch cannot be said in such a file.
+        ReferenceFailed: the frozen module is not Python.
+    """
+    signature, language = signature_of(problem.reference), candidate.template.language
+    if signature is None or language not in ("opencl", "cuda"):
         raise UserError(
-            f"{run.problem.name} is no program of a PyTorch module", hint="kernelwright init MODULE.py makes one"
+            f"{problem.name} is no program of a PyTorch module", hint="kernelwright init MODULE.py makes one"
         )
-    recorded = run.view.started.device.get("limits", {})
+    recorded = started.device.get("limits", {})
     limits = dict(recorded) if isinstance(recorded, Mapping) else {}
-    kind: Literal["cpu", "gpu"] = "cpu" if run.template.language == "opencl" else "gpu"
-    device = DeviceInfo(run.template.language, "recorded", run.device_name, kind, limits)
-    rendered = render_workload(Candidate(run.template, run.config), run.problem, run.problem.workloads[0], device)
+    kind: Literal["cpu", "gpu"] = "cpu" if language == "opencl" else "gpu"
+    device = DeviceInfo(language, "recorded", one_line(str(started.device.get("name", "unknown device"))), kind, limits)
+    rendered = render_workload(candidate, problem, problem.workloads[0], device)
     for step in rendered.plan:
         _refuse_special(step)
+    name = "kernelwright_" + re.sub(r"\W", "_", f"{problem.name}_{candidate.id}", flags=re.ASCII)
     parts = (
-        _docstring(run),
-        _own_class(run.problem.reference.file.with_name(MODULE), signature),
-        _tensors(run, signature),
-        _opencl(run, rendered) if kind == "cpu" else _cuda(run, rendered),
+        _docstring(problem, started, device.name, claim),
+        _own_class(problem.reference.file.with_name(MODULE), signature),
+        _tensors(problem, kind, signature),
+        _opencl(rendered, device) if kind == "cpu" else _cuda(rendered, device, name),
     )
-    return {f"{run.identifier}_model_new.py": "\n\n".join(part.strip("\n") + "\n" for part in parts).encode()}
+    return "\n\n".join(part.strip("\n") + "\n" for part in parts).encode()
 
 
 def _refuse_special(step: PlanStep) -> None:
@@ -61,12 +91,12 @@ def _refuse_special(step: PlanStep) -> None:
         )
 
 
-def _docstring(run: ExportedRun) -> str:
+def _docstring(problem: Problem, started: RunStarted, device: str, claim: str) -> str:
     lines = [
-        f"{run.problem.name} as KernelBench's ModelNew, made by Kernelwright {run.view.started.version}.",
+        f"{problem.name} as KernelBench's ModelNew, made by Kernelwright {started.version}.",
         "",
-        f"Tuned on {run.device_name}; run {run.view.started.run_id}, started {run.view.started.created}.",
-        f"Measured against the plain program, not against PyTorch: {run.claim}.",
+        f"Tuned on {device}; run {started.run_id}, started {started.created}.",
+        f"Measured against the plain program, not against PyTorch: {claim}.",
         "For the shapes and types of its example inputs only; there is no gradient.",
     ]
     return '"""' + docstring_safe("\n".join(one_line(line) for line in lines)) + '\n"""\n'
@@ -111,18 +141,18 @@ def _own_class(file: Path, signature: Mapping[str, Any]) -> str:
     return ast.unparse(ast.fix_missing_locations(_Renamed().visit(tree)))
 
 
-def _tensors(run: ExportedRun, signature: Mapping[str, Any]) -> str:
+def _tensors(problem: Problem, kind: str, signature: Mapping[str, Any]) -> str:
     """What the kernels take and give, and the check of it."""
     places = {place: each["ref"] for place, each in enumerate(signature["call"]) if isinstance(each, dict)}
     fixed = {place: each for place, each in enumerate(signature["call"]) if not isinstance(each, dict)}
-    read = {each.name: each.dtype for each in run.problem.arguments if each.role == "input"}
+    read = {each.name: each.dtype for each in problem.arguments if each.role == "input"}
     taken = {place: name for place, name in places.items() if name in read}
     rows = {name: f"({tuple(signature['tensors'][name])!r}, torch.{read[name]})" for name in read}
     outputs = {
-        each.name: f"({tuple(signature['outputs'][each.name])!r}, torch.{each.dtype})" for each in run.problem.outputs
+        each.name: f"({tuple(signature['outputs'][each.name])!r}, torch.{each.dtype})" for each in problem.outputs
     }
     returned = {"tensor": "found[0]", "tuple": "tuple(found)", "list": "found"}[signature["returns"]]
-    device = "cpu" if run.template.language == "opencl" else "cuda"
+    device = "cpu" if kind == "cpu" else "cuda"
     return f"""import operator
 
 import torch
@@ -185,7 +215,7 @@ def _quoted(text: str) -> str:
     return f"r'''{text}'''" if is_plain else literal(text)
 
 
-def _opencl(run: ExportedRun, rendered: Job) -> str:
+def _opencl(rendered: Job, device: DeviceInfo) -> str:
     launches = "".join(
         f"    ({literal(step.entry)}, {tuple(g * b for g, b in zip(step.grid, step.block, strict=True))!r}, "
         f"{step.block!r}, {_names(step)!r}),\n"
@@ -196,7 +226,9 @@ def _opencl(run: ExportedRun, rendered: Job) -> str:
 import numpy
 import pyopencl as cl
 
-_DEVICE = {literal(run.device_name)}  # that was tuned on; else the first CPU
+{inspect.getsource(processor)}
+
+_DEVICE = {literal(device.name)}  # that was tuned on; else the first CPU
 _SOURCE = {_quoted(_source(rendered))}
 _OPTIONS = {list(rendered.unit.options)!r}
 _SCRATCH = {rendered.scratch_bytes!r}
@@ -214,6 +246,7 @@ def _built():
     ]
     if not fitting:
         raise RuntimeError("no OpenCL device is a CPU: pip install pocl-binary-distribution")
+    name_processor(fitting[0].int_ptr)
     context = cl.Context(fitting[:1])
     program = cl.Program(context, _SOURCE).build(_OPTIONS)
     known = {{name: cl.Buffer(context, cl.mem_flags.READ_WRITE, max(1, count)) for name, count in _SCRATCH.items()}}
@@ -240,9 +273,8 @@ def _launch(tensors):
 '''
 
 
-def _cuda(run: ExportedRun, rendered: Job) -> str:
-    capability = run.view.started.device.get("limits", {})
-    number = capability.get("compute_capability", 0) if isinstance(capability, Mapping) else 0
+def _cuda(rendered: Job, device: DeviceInfo, name: str) -> str:
+    number = device.limits.get("compute_capability", 0)
     options = [
         each
         for each in parse_options(rendered.unit.options, capability=number).passed
@@ -254,27 +286,21 @@ def _cuda(run: ExportedRun, rendered: Job) -> str:
         each.name for step in rendered.plan for each in step.arguments if isinstance(each, BufferArgument)
     ))  # fmt: skip
     launches = "".join(_cuda_launch(step, tensors) for step in rendered.plan)
-    head = (
-        "#include <torch/extension.h>\n#include <c10/cuda/CUDAException.h>\n"
-        "#include <c10/cuda/CUDAGuard.h>\n#include <c10/cuda/CUDAStream.h>\n\n"
-    )
-    host = (
-        "\n\nvoid launch(std::vector<torch::Tensor> tensors) {\n"
-        "  const c10::cuda::CUDAGuard guard(tensors[0].device());\n"
-        "  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();\n"
-        f"{launches}}}\n"
-    )
-    return f"""from torch.utils.cpp_extension import load_inline
+    head = "".join(f"#include <{name}>\n" for name in ("cuda_runtime.h", *_HOST_HEADERS)) + "\n"
+    return f"""import inspect
+
+from torch.utils.cpp_extension import load_inline
 
 _ARGUMENTS = {tensors!r}
 _SCRATCH = {rendered.scratch_bytes!r}
-_SOURCE = {_quoted(head + _source(rendered) + host)}
+_SOURCE = {_quoted(head + _source(rendered) + _host(launches))}
+_SLIM = "no_implicit_headers"  # PyTorch's own headers, which are not needed, take most of a minute
 _BUILT = load_inline(
-    name={literal(f"kernelwright_{run.identifier}_{Candidate(run.template, run.config).id}")},
-    cpp_sources="void launch(std::vector<torch::Tensor> tensors);",
+    name={literal(name)},
+    cpp_sources={literal(_BINDING)},
     cuda_sources=_SOURCE,
-    functions=["launch"],
     extra_cuda_cflags={options!r},
+    **({{_SLIM: True}} if _SLIM in inspect.signature(load_inline).parameters else {{}}),
 )
 
 
@@ -282,8 +308,30 @@ def _launch(tensors):
     device = next(iter(tensors.values())).device
     scratch = {{name: torch.empty(max(1, count), dtype=torch.uint8, device=device) for name, count in _SCRATCH.items()}}
     known = tensors | scratch
-    _BUILT.launch([known[name] for name in _ARGUMENTS])
+    stream = torch.cuda.current_stream(device).cuda_stream
+    _BUILT.launch([known[name].data_ptr() for name in _ARGUMENTS], device.index, stream)
 """
+
+
+def _host(launches: str) -> str:
+    """What launches the kernels on a device's stream, and leaves the current device as it was."""
+    return (
+        "\n\nstatic void checked(cudaError_t error) {\n"
+        "  if (error != cudaSuccess) {\n"
+        "    throw std::runtime_error(cudaGetErrorString(error));\n"
+        "  }\n}\n\n"
+        f"{_LAUNCH} {{\n"
+        "  const cudaStream_t stream = reinterpret_cast<cudaStream_t>(stream_address);\n"
+        "  int current = 0;\n"
+        "  checked(cudaGetDevice(&current));\n"
+        "  if (current != device) {\n"
+        "    checked(cudaSetDevice(device));\n"
+        "  }\n"
+        f"{launches}"
+        "  if (current != device) {\n"
+        "    checked(cudaSetDevice(current));\n"
+        "  }\n}\n"
+    )
 
 
 def _cuda_launch(step: PlanStep, tensors: list[str]) -> str:
@@ -292,17 +340,15 @@ def _cuda_launch(step: PlanStep, tensors: list[str]) -> str:
     lines = []
     for place, each in enumerate(step.arguments):
         if isinstance(each, BufferArgument):
-            lines.append(f"void *a{place} = tensors[{tensors.index(each.name)}].data_ptr();")
+            lines.append(f"std::uintptr_t a{place} = addresses[{tensors.index(each.name)}];")
         elif isinstance(each, ScalarArgument):
             size = DTYPES[each.dtype].item_bytes
             lines.append(f"alignas({size}) unsigned char a{place}[] = {{{', '.join(map(str, each.data))}}};")
     lines.append(f"void *arguments[] = {{{', '.join(f'&a{place}' for place in range(len(step.arguments)))}}};")
     if step.shared_bytes > 48 << 10:
         attribute = "cudaFuncAttributeMaxDynamicSharedMemorySize"
-        lines.append(f"C10_CUDA_CHECK(cudaFuncSetAttribute({kernel}, {attribute}, {step.shared_bytes}));")
+        lines.append(f"checked(cudaFuncSetAttribute({kernel}, {attribute}, {step.shared_bytes}));")
     call = "cudaLaunchCooperativeKernel" if step.is_cooperative else "cudaLaunchKernel"
     grid, block = (", ".join(map(str, each)) for each in (step.grid, step.block))
-    lines.append(
-        f"C10_CUDA_CHECK({call}({kernel}, dim3({grid}), dim3({block}), arguments, {step.shared_bytes}, stream));"
-    )
+    lines.append(f"checked({call}({kernel}, dim3({grid}), dim3({block}), arguments, {step.shared_bytes}, stream));")
     return "  {\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import directives, masked, without_directives, words_of
+from kernelwright.source.lexer import directives, masked, matching, without_directives, words_of
 from kernelwright.source.nodes import Function
 from kernelwright.source.span import Span
 from kernelwright.source.syntax import parse
@@ -13,19 +13,20 @@ from kernelwright.source.syntax import parse
 _OF_DEVICES = re.compile(r"\b(?:__device__|__global__|constexpr)\b")
 _HOST_HEADERS = frozenset(f"<{name}>" for name in (
     "vector", "iostream", "string", "chrono", "random", "memory", "map", "thread", "fstream", "sstream", "iomanip",
-    "numeric", "utility", "functional", "unordered_map", "iterator", "algorithm", "limits", "new", "set", "list",
-    "tuple", "array", "cstdio", "cstdlib", "cstring", "cmath", "ctime", "cassert", "climits", "cfloat", "cstdint",
-    "stdio.h", "stdlib.h", "string.h", "math.h", "time.h", "float.h", "limits.h", "unistd.h", "assert.h", "stdbool.h",
-    "getopt.h", "stdarg.h", "omp.h", "sys/time.h", "sys/types.h", "sys/stat.h", "sys/resource.h", "cuda.h",
-    "cuda_runtime.h", "cuda_runtime_api.h", "iostream.h", "ostream", "stdexcept", "type_traits", "cinttypes",
-    "inttypes.h", "bitset",
+    "numeric", "functional", "unordered_map", "iterator", "new", "set", "list", "tuple", "array", "mutex", "optional",
+    "ctime", "cassert", "time.h", "unistd.h", "assert.h", "stdbool.h", "getopt.h", "stdarg.h", "omp.h", "sys/time.h",
+    "sys/types.h", "sys/stat.h", "sys/resource.h", "cuda.h", "cuda_runtime_api.h", "iostream.h", "ostream",
+    "stdexcept", "cinttypes", "inttypes.h", "bitset", "cublas_v2.h", "curand.h", "cuda_profiler_api.h",
 ))  # fmt: skip
+"""Nothing of them is for device code."""
+_HOST_LIBRARIES = re.compile(r"[<\"](?:torch|ATen|c10|pybind11|thrust/(?:host|device)_vector)[/.]")
 
 
 def device_text(source: bytes, language: Language) -> bytes:
-    """The file with host functions and variables as blanks: those that nothing of the device names."""
+    """The file with host functions, variables and headers as blanks: those that nothing of the device names."""
     if language not in ("cuda", "hip"):
         return source
+    source = _without_namespaces(_without_instances(source))
     text = source.decode("utf-8", "surrogateescape")
     tree = parse(text, language)
     waiting = [
@@ -41,9 +42,29 @@ def device_text(source: bytes, language: Language) -> bytes:
         if not used:
             break
         waiting = [each for each in waiting if each not in used]
-    if not waiting:
-        return source
     return _without_host_headers(blanked)
+
+
+def _without_instances(source: bytes) -> bytes:
+    """The file without explicit instances, `template void run<float>(float *);`: they only name what is written."""
+    code = masked(source.decode("latin-1"))
+    found = re.finditer(r"(?:^|(?<=[;}]))\s*(?:extern\s+)?template\s+(?!<)[^;{}]*;", code, re.MULTILINE)
+    return _without(source, [Span(each.start(), each.end()) for each in found])
+
+
+def _without_namespaces(source: bytes) -> bytes:
+    """The file with what stands in its own namespaces outside of them: kernels are launched by their plain names."""
+    code = masked(source.decode("latin-1"))
+    spans, names = [], set()
+    for each in re.finditer(r"\b(?:inline\s+)?namespace\b\s*((?:\w+(?:\s*::\s*)?)*)\s*\{", code):
+        end = matching(code, each.end() - 1)
+        if end is not None:
+            spans += [Span(each.start(), each.end()), Span(end - 1, end)]
+            names |= {part for part in re.split(r"\s*::\s*", each[1]) if part}
+    for name in names:
+        spans += [Span(each.start(), each.end()) for each in re.finditer(rf"(?<![\w:]){name}\s*::\s*|"
+                  rf"\busing\s+namespace\s+(?:\w+\s*::\s*)*{name}\s*;", code)]  # fmt: skip
+    return _without(source, spans)
 
 
 def _is_of_device(source: bytes, function: Function) -> bool:
@@ -53,8 +74,8 @@ def _is_of_device(source: bytes, function: Function) -> bool:
 
 
 def _with_template(source: bytes, span: Span) -> Span:
-    """A function with the `template <...>` before it."""
-    head = re.search(rb"template\s*<[^;{}]*>\s*$", source[: span.start])
+    """A function with the `template <...>` or `extern "C"` before it."""
+    head = re.search(rb"(?:template\s*<[^;{}]*>|extern\s*\"C\")\s*$", source[: span.start])
     return span if head is None else Span(head.start(), span.end)
 
 
@@ -68,6 +89,7 @@ def _without(source: bytes, spans: list[Span]) -> bytes:
 def _without_host_headers(source: bytes) -> bytes:
     pieces = bytearray(source)
     for each in directives(masked(source.decode("latin-1"))):
-        if each.word == "include" and each.rest.strip() in _HOST_HEADERS:
+        name = each.rest.strip()
+        if each.word == "include" and (name in _HOST_HEADERS or _HOST_LIBRARIES.match(name)):
             pieces[each.start : each.end] = b" " * (each.end - each.start)
     return bytes(pieces)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kernelwright.problem.dtypes import dtype_of_c_type, is_vector_c_type
 from kernelwright.source.lexer import definitions_of, masked, matching
 
 _TOKEN = re.compile(
@@ -17,6 +18,7 @@ _CASTS = re.compile(
 _CEIL = re.compile(r"(?i)(?:.*(?:ceil|div_?up|cdiv|idivup).*)")
 _ROUND = re.compile(r"(?i)(?:.*(?:round_?up|align_?up|roundup|next_?multiple).*)")
 _HIP_LAUNCH = re.compile(r"\bhipLaunchKernelGGL\s*(?=\()")
+_SIZEOF = re.compile(r"\bsizeof\s*\(([\w: ]+)\)")
 _COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
 _COMPARED = -1
 """How tightly a comparison binds: it is the condition of a choice, and no operand."""
@@ -60,7 +62,7 @@ def find_launch(source: str, kernel: str, parameters: Sequence[str], said: froze
 
 
 def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset[str]) -> Iterator[_HostLaunch]:
-    for match in re.finditer(rf"\b{re.escape(kernel)}\s*(?:<[^<>;]*>)?\s*<<<", code):
+    for match in re.finditer(rf"\b{re.escape(kernel)}\s*(?:<(?:[^<>;]|<[^<>;]*>)*>)?\s*<<<", code):
         end = code.find(">>>", match.end())
         if end < 0:
             continue
@@ -323,7 +325,7 @@ class HostReader:
                 raise Untranslatable(expression)
             if re.search(r"\bceilf?\b", expression) and not re.search(r"float|double|\d\.", expression):
                 raise Untranslatable(expression)  # of integers, whose quotient is rounded down before
-            return _Translation(self, _tokens(_CASTS.sub("", expression))).whole()
+            return _Translation(self, _tokens(_CASTS.sub("", with_sizes(expression, self._before)))).whole()
         finally:
             self._nesting -= 1
 
@@ -349,6 +351,20 @@ class HostReader:
         if assigned or again:
             raise Untranslatable(name)
         return name
+
+
+def with_sizes(expression: str, code: str) -> str:
+    """`sizeof(float)` as 4, and that of a template's type as 4, the usual one; others as they are."""
+
+    def size(found: re.Match[str]) -> str:
+        name = " ".join(found[1].split())
+        dtype = dtype_of_c_type(name, "cuda")
+        if dtype is not None:
+            width = re.search(r"[a-z]([234])$", name)
+            return str(dtype.item_bytes * (int(width[1]) if width and is_vector_c_type(name, "cuda") else 1))
+        return "4" if re.search(rf"\b(?:typename|class)\s+{re.escape(name)}\s*[,>=]", code) else found[0]
+
+    return _SIZEOF.sub(size, expression)
 
 
 def _closing(text: str, start: int) -> int:

@@ -13,16 +13,20 @@ from pathlib import Path
 from typing import TypeVar
 
 from kernelwright.errors import Location, SpecError
-from kernelwright.infer.text.host import HostReader, Untranslatable, extents_of_enqueue, split_commas, without_texts
+from kernelwright.infer.text.host import (
+    HostReader,
+    Untranslatable,
+    extents_of_enqueue,
+    split_commas,
+    with_sizes,
+    without_texts,
+)
 from kernelwright.problem.includes import includes_in
 from kernelwright.problem.toml.file import read_text
 from kernelwright.source.lexer import directives, masked, matching
 from kernelwright.source.preprocess import preprocess
 
 _ARGV = re.compile(r"(?:std::)?(?:ato[ifl]l?|sto[iufld]l*|strto\w+)\s*\(\s*argv\s*\[\s*(\d+)\s*\][^()]*\)")
-_SIZEOF = re.compile(r"\bsizeof\s*\(([\w ]+)\)")
-_BYTES = {"char": 1, "short": 2, "int": 4, "unsigned": 4, "unsigned int": 4, "float": 4, "double": 8, "long": 8,
-          "size_t": 8, "float2": 8, "float4": 16, "int4": 16}  # fmt: skip
 _FLOAT = re.compile(r"\(?\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFlL]?\s*\)?")
 _CAST = re.compile(r"\(\s*(?:const\s+)?(?:void|float|double|char|int|cl_mem|size_t)\s*\**\s*\)")
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\s*(?:<([^<>;]*)>\s*)?(<<<|\()")
@@ -100,7 +104,7 @@ class HostProgram:
     def with_run_words(self, text: str) -> str:
         """An expression with the words that the program is run with in place of `atoi(argv[1])`."""
         run = self.run
-        text = _SIZEOF.sub(lambda found: str(_BYTES.get(found[1].strip(), found[0])), text)
+        text = with_sizes(text, self.code)
         return _ARGV.sub(lambda found: run[int(found[1]) - 1] if int(found[1]) <= len(run) else found[0], text)
 
     def launches(self, kernels: Mapping[str, int]) -> Iterator[ProgramLaunch]:

@@ -11,23 +11,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from kernelwright.infer.text.host import split_commas, with_chevrons
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import definitions_of, masked, matching
 from kernelwright.source.normal.draft import renamed
 
-_NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|\d+)[uUlL]*|true|false")
+_NUMBER = re.compile(r"[-+]?\b(?:0[xX][0-9a-fA-F]+|\d+)[uUlL]*\b|\b(?:true|false)\b")
 _TYPE_WORDS = frozenset((
     "float", "double", "half", "__half", "half2", "__half2", "__nv_bfloat16", "__nv_bfloat162", "nv_bfloat16",
-    "hip_bfloat16", "__hip_bfloat16", "float2", "float4", "int2", "int4", "char", "short", "int", "long", "unsigned",
-    "signed", "bool",
+    "nv_bfloat162", "hip_bfloat16", "__hip_bfloat16", "__nv_fp8_e4m3", "__nv_fp8_e5m2",
+    "char", "short", "int", "long", "unsigned", "signed", "bool", "uint", "uchar", "ushort",
+    *(f"{kind}{count}" for count in (2, 3, 4)
+      for kind in ("float", "double", "int", "uint", "char", "uchar", "short", "ushort", "long", "longlong")),
     "size_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "const",
 ))  # fmt: skip
+GUESSED_TYPE = "float"
+_Template: TypeAlias = tuple[int, list[tuple[str, str, bool]], int, int]
 _HEAD = r"[^;{}]{0,400}?\b__global__\b[^;{}=]{0,400}?\b"
 _NAMED_IN_FILE = (
     r"\b(?:constexpr|const)\b[\w\s]*?\b{name}\s*(?:=|\{{)|\b__device__\b[^;{{}}]*?\b{name}\s*\([^;{{}}]*\{{"
-    r"|\b(?:struct|using)\s+{name}\b"
+    r"|\b(?:struct|class|using|enum)\s+(?:class\s+)?(?:alignas\s*\([^()]*\)\s*)?{name}\b"
+    r"|\btypedef\b[^;{{}}]*\b{name}\s*;|\}}\s*{name}\s*;"
 )
 """Constants, functions of the device and types."""
 _PARAMETER = re.compile(
@@ -59,16 +66,24 @@ def instance_text(source: str, language: Language, kernel: str, said: Sequence[s
     if found is None:
         return source
     start, parameters, begin, end = found
-    for arguments in [tuple(said)] if said else _launched(code, kernel):
-        values = _values(parameters, arguments, code)
+    for arguments in [tuple(said)] if said else _launched(code, kernel, found):
+        values = _values([(each, default) for each, default, _ in parameters], arguments, code)
         if values is not None:
             header = re.sub(r"[^\n]", " ", source[start:begin])
             return source[:start] + header + renamed(source[begin:end], values) + source[end:]
     return None
 
 
-def _template_of(code: str, kernel: str) -> tuple[int, list[tuple[str, str]], int, int] | None:
-    """Where `template <...>` of a kernel begins, its parameters with defaults, and the kernel's own span."""
+def guessed_types(source: str, language: Language, kernel: str) -> tuple[str, ...]:
+    """The template's types that no launch in the file says, which `instance_text` takes for floats."""
+    code = masked(source)
+    found = _template_of(code, kernel) if language in ("cuda", "hip") else None
+    launches = [] if found is None else list(_launches(code, kernel, found))
+    return tuple(dict.fromkeys(name for each in launches for name in each.guessed))
+
+
+def _template_of(code: str, kernel: str) -> _Template | None:
+    """Where `template <...>` of a kernel begins, its parameters (with default, whether a type), and its own span."""
     for match in re.finditer(r"\btemplate\s*(?=<)", code):
         closing = _angle_end(code, match.end())
         if closing is None:
@@ -83,7 +98,11 @@ def _template_of(code: str, kernel: str) -> tuple[int, list[tuple[str, str]], in
         if body is None or not all(parameters):
             return None
         names = [
-            (each["name"] or each["function"], (each["default"] or "").strip())
+            (
+                each["name"] or each["function"],
+                (each["default"] or "").strip(),
+                re.match(r"(?:typename|class)\b", each[0]) is not None,
+            )
             for each in parameters
             if each is not None
         ]
@@ -91,17 +110,85 @@ def _template_of(code: str, kernel: str) -> tuple[int, list[tuple[str, str]], in
     return None
 
 
-def _launched(code: str, kernel: str) -> Iterator[tuple[str, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Instance:
+    """A template's arguments in one launch."""
+
+    arguments: tuple[str, ...]
+    guessed: tuple[str, ...] = ()
+    """Types that nothing says."""
+
+
+def _launched(code: str, kernel: str, template: _Template) -> Iterator[tuple[str, ...]]:
     """The arguments of the kernel's launches and explicit instances, where all of them agree."""
-    code, found = with_chevrons(code), set()
-    for match in re.finditer(rf"\b{re.escape(kernel)}\s*(?=<(?!<))", code):
-        closing = _angle_end(code, match.end())
-        if closing is not None and re.match(r"\s*(?:<<<|\()", code[closing:]):
-            found.add(tuple(_parts(code[match.end() + 1 : closing - 1])))
-    if not found and re.search(rf"\b{re.escape(kernel)}\s*<<<", code):
-        found.add(())  # all parameters have defaults, or follow from what is passed
+    found = {each.arguments for each in _launches(code, kernel, template)}
     if len(found) == 1:
         yield from found
+
+
+def _launches(code: str, kernel: str, template: _Template) -> Iterator[_Instance]:
+    """Every launch and explicit instance, its types as the host's code says them."""
+    code = with_chevrons(code)
+    for match in re.finditer(rf"\b{re.escape(kernel)}\s*(?=<)", code):
+        is_plain = code.startswith("<<<", match.end())
+        closing = match.end() if is_plain else _angle_end(code, match.end())
+        if closing is None or not re.match(r"\s*(?:<<<|\()", code[closing:]):
+            continue
+        explicit = [] if is_plain else _parts(code[match.end() + 1 : closing - 1])
+        yield _instance(code, template, explicit, match.start(), closing)
+
+
+def _instance(code: str, template: _Template, explicit: list[str], at: int, closing: int) -> _Instance:
+    _, parameters, begin, end = template
+    before, guessed = code[:at], []
+    arguments = [_said_by_launcher(each, code, at) for each in explicit]
+    for name, default, is_type in parameters[len(arguments) :]:
+        text = _deduced(name, code[begin:end], code[closing:], before) if is_type else ""
+        if not text and default:
+            break
+        arguments.append(text)
+    for index, (name, _, is_type) in enumerate(parameters[: len(arguments)]):
+        unknown = re.fullmatch(r"\w*", arguments[index]) and not _is_closed(arguments[index], code)
+        if is_type and unknown:
+            arguments[index] = GUESSED_TYPE
+            guessed.append(name)
+    return _Instance(tuple(arguments), tuple(guessed))
+
+
+def _said_by_launcher(text: str, code: str, at: int) -> str:
+    """What a parameter of the launching template is where that is used: `T` of `launch<T>` in `launch<half>(...)`."""
+    heads = [each for each in re.finditer(r"\btemplate\s*(?=<)", code[:at]) if _angle_end(code, each.end())]
+    if not heads:
+        return text
+    opening = heads[-1].end()
+    closing = _angle_end(code, opening) or opening
+    names = [each.split()[-1] for each in _parts(code[opening + 1 : closing - 1])]
+    function = re.match(r"[^;{}()]*?\b(\w+)\s*\(", code[closing:at])
+    if text not in names or function is None:
+        return text
+    uses = re.findall(rf"\b{function[1]}\s*<([^<>;]*)>\s*\(", code)
+    said = {parts[names.index(text)] for parts in map(_parts, uses) if len(parts) > names.index(text)}
+    return said.pop() if len(said) == 1 else text
+
+
+def _deduced(name: str, kernel: str, launch: str, before: str) -> str:
+    """A type that follows from what is passed: `T` of `const T *x` for a host's `half *x`; empty where none does."""
+    opening = kernel.find("(")
+    closing = matching(kernel, opening) or opening + 1
+    configured = launch.find(">>>")
+    start = launch.find("(", configured)
+    end = None if configured < 0 or start < 0 else matching(launch, start)
+    if end is None:
+        return ""
+    found = set()
+    declared = split_commas(kernel[opening + 1 : closing - 1])
+    for parameter, actual in zip(declared, split_commas(launch[start + 1 : end - 1]), strict=False):
+        word = re.fullmatch(r"\w+", actual)
+        if not re.search(rf"\b{re.escape(name)}\b", parameter) or word is None:
+            continue
+        types = re.findall(rf"([A-Za-z_]\w*)\s*(?:const\s*)?\*[\s\w]*?(?:,\s*\*\s*\w+\s*)*\b{word[0]}\b", before)
+        found |= {types[-1]} if types and "*" in parameter else set()
+    return found.pop() if len(found) == 1 else ""
 
 
 def _values(parameters: Sequence[tuple[str, str]], arguments: Sequence[str], code: str) -> dict[str, str] | None:
@@ -113,7 +200,7 @@ def _values(parameters: Sequence[tuple[str, str]], arguments: Sequence[str], cod
         text = arguments[index] if index < len(arguments) else renamed(default, values)
         if not _is_closed(text, code):
             return None
-        is_word = _NUMBER.fullmatch(text) or re.fullmatch(r"[\w\s]+", text)
+        is_word = _NUMBER.fullmatch(text) or re.fullmatch(r"[\w\s]+(?:<[\w\s,]*>)?", text)
         values[name] = text if is_word else f"({text})"
     return values
 

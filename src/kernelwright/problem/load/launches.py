@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kernelwright.problem.toml.file import TomlTable
 
 _KEYS = ("entry", "grid", "block", "shared_bytes", "arguments", "cluster", "cooperative", "constants")
+_NOT_OF_TRITON = ("block", "shared_bytes", "cluster", "cooperative", "constants")
 _HINTS = {
     "global": "write grid, in blocks (work-groups): the global size divided by the block",
     "global_size": "write grid, in blocks (work-groups): the global size divided by the block",
@@ -25,7 +26,7 @@ _HINTS = {
 }
 
 
-def read_steps(table: TomlTable, *, entry: str | None) -> tuple[LaunchStep, ...]:
+def read_steps(table: TomlTable, *, entry: str | None, is_triton: bool = False) -> tuple[LaunchStep, ...]:
     """The launches under `launch` in `table`, in order; empty when there are none.
 
     Names in their expressions are not checked here: parameters are not known yet.
@@ -33,6 +34,7 @@ def read_steps(table: TomlTable, *, entry: str | None) -> tuple[LaunchStep, ...]
     Args:
         table: a problem, its `[baseline]`, or a template header.
         entry: the kernel of launches that name none.
+        is_triton: whether they are of Triton kernels, whose block follows from `num_warps`; it is left empty.
 
     Raises:
         SpecError: a key is unknown or missing, or a grid or block has more than three extents.
@@ -42,11 +44,18 @@ def read_steps(table: TomlTable, *, entry: str | None) -> tuple[LaunchStep, ...]
         return ()
     if not tables:
         raise table.error("launch", message="launch is an empty list", hint="give grid and block")
-    return tuple(_read_step(each, entry) for each in tables)
+    return tuple(_read_step(each, entry, is_triton=is_triton) for each in tables)
 
 
-def _read_step(table: TomlTable, entry: str | None) -> LaunchStep:
+def _read_step(table: TomlTable, entry: str | None, *, is_triton: bool) -> LaunchStep:
     table.refuse_unknown(_KEYS, what="a launch", hints=_HINTS)
+    for key in _NOT_OF_TRITON if is_triton else ():
+        if key in table:
+            raise table.error(
+                key,
+                message=f"{key!r} in the launch of a Triton kernel, whose compiler decides it",
+                hint="remove it; num_warps, num_ctas and the like are parameters or defines",
+            )
     own_entry = table.text("entry") or entry
     if own_entry is None:
         raise table.missing("entry", expected='entry = "the kernel\'s name", here or at the top of the problem')
@@ -54,7 +63,7 @@ def _read_step(table: TomlTable, entry: str | None) -> LaunchStep:
     return LaunchStep(
         entry=own_entry,
         grid=_read_extents(table, "grid"),
-        block=_read_extents(table, "block"),
+        block=() if is_triton else _read_extents(table, "block"),
         shared_bytes=table.expression("shared_bytes"),
         arguments=arguments,
         location=table.location,

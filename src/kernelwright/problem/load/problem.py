@@ -193,7 +193,7 @@ def _read_source(
     return SourceSpec(
         file=file,
         language=language,
-        steps=read_steps(table, entry=entry),
+        steps=read_steps(table, entry=entry, is_triton=language == "triton"),
         options=options,
         location=table.key_location("kernel"),
         entry=entry,

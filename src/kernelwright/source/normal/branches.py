@@ -1,16 +1,27 @@
-"""What is decided, or said in a roundabout way: conditions without variables, references, types named in a body."""
+"""What is decided, or said in a roundabout way: conditions without variables, references, types named in a body.
+
+Pointers to one of two arrays, too: what is done with them stands in both branches, with one array in each.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from kernelwright.source import nodes
+from kernelwright.source.builtin_functions import is_exchange
 from kernelwright.source.edits import Edit
-from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_parentheses, is_pure, renamed
+from kernelwright.source.normal.broadcasts import is_barrier
+from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_one_line, in_parentheses, is_pure, renamed
+from kernelwright.source.normal.inlining import meets
+from kernelwright.source.span import Span
 
 _ALIAS = re.compile(
     r"\s*(?:using\s+(?P<new>\w+)\s*=\s*(?P<old>[^;]+)|typedef\s+(?P<old_>[^;]+?)\s+(?P<new_>\w+))\s*;\s*"
 )
+
+_MOST_COPIED = 4000
+"""The longest text that is written twice, in bytes (guess)."""
 
 
 def decide_branches(draft: KernelText) -> list[Edit]:
@@ -89,3 +100,76 @@ def resolve_aliases(draft: KernelText) -> list[Edit]:
                 continue
             return [Edit(span, before + renamed(after, {new: old}))]
     return []
+
+
+def separate_arrays(draft: KernelText) -> list[Edit]:
+    """The first pointer that is one of two, chosen by a condition, as one in each of two branches.
+
+    `T *p = c ? a : b; REST` becomes `if (c) { T *p = a; REST } else { T *p = b; REST }`; so does an `if` around.
+    """
+    for function in draft.reached:
+        for block in nodes.walk(function.body):
+            for index, each in enumerate(block.statements if isinstance(block, nodes.Block) else ()):
+                assert isinstance(block, nodes.Block)
+                try:
+                    edits = _separated(draft, function, block, index, each)
+                except LeftAsIs:
+                    continue
+                if edits:
+                    return edits
+    return []
+
+
+def _separated(
+    draft: KernelText, function: nodes.Function, block: nodes.Block, index: int, node: nodes.Statement
+) -> list[Edit]:
+    pointers = _pointers(function)
+    rest = block.statements[index + 1 :]
+    match node:
+        case nodes.Declaration(
+            declarators=[nodes.Declarator(is_pointer=True, initial=nodes.Conditional() as choice) as own]
+        ):
+            text = draft.at(Span(draft.span(node).start, draft.span(choice).start))
+            yes, no = (f"{text}{draft.text(each)};" for each in (choice.yes, choice.no))
+            condition, chosen = choice.condition, {own.name}
+        case nodes.If(condition=condition, yes=first, no=second) if second is not None:
+            yes, no = draft.inside(first), draft.inside(second)
+            chosen = {each.name for each in _given(first)} & {each.name for each in _given(second)} & pointers
+            if any(
+                isinstance(each, nodes.Return | nodes.Jump) for part in (first, second) for each in nodes.walk(part)
+            ):
+                return []
+        case _:
+            return []
+    uses = [each.name for part in rest for each in nodes.walk(part) if isinstance(each, nodes.Name)]
+    if not chosen & set(uses) or not rest or not is_pure(condition) or _has_threads_meet(draft, rest):
+        return []
+    span = Span(draft.span(rest[0]).start, draft.span(rest[-1]).end)
+    if span.end - span.start > _MOST_COPIED:
+        raise LeftAsIs("too much would be written twice")
+    tail = in_one_line(draft.at(span))
+    text = f"if ({draft.text(condition)}) {{ {in_one_line(yes)} {tail} }} else {{ {in_one_line(no)} {tail} }}"
+    whole = Span(draft.span(node).start, span.end)
+    return [Edit(whole, text + "\n" * draft.at(whole).count("\n"))]
+
+
+def _pointers(function: nodes.Function) -> set[str]:
+    return {each.name for each in nodes.walk(function.body) if isinstance(each, nodes.Declarator) and each.is_pointer}
+
+
+def _given(node: nodes.Node) -> Iterator[nodes.Name]:
+    """Variables that are assigned to as a whole."""
+    for each in nodes.walk(node):
+        if isinstance(each, nodes.Assign) and each.operator == "=" and isinstance(each.target, nodes.Name):
+            yield each.target
+
+
+def _has_threads_meet(draft: KernelText, statements: tuple[nodes.Statement, ...]) -> bool:
+    """Whether threads wait for each other or exchange values there: branches would part them."""
+    for statement in statements:
+        for each in nodes.walk(statement):
+            helper = draft.helpers.get(each.function) if isinstance(each, nodes.Call) else None
+            is_exchanging = isinstance(each, nodes.Call) and is_exchange(each.function)
+            if is_barrier(each) or is_exchanging or (helper is not None and meets(draft, helper)):
+                return True
+    return False

@@ -60,14 +60,14 @@ def _broadcast(draft: KernelText, declaration: nodes.Declaration, own: nodes.Dec
         raise LeftAsIs("it is read before all threads wait")
     if not isinstance(statements[index], nodes.If):
         raise LeftAsIs("all threads give it a value")
-    moving = sorted(_names(assigns[0].value) - _uniform(draft))
+    moving = sorted(_names(assigns[0].value) - uniform_names(draft))
     variable = declared(draft.kernel).get(moving[0]) if len(moving) == 1 else None
     if variable is None or variable.c_type != own.c_type or variable.is_pointer or not is_value(assigns[0].value):
         raise LeftAsIs("its value is made of several")
     return _Broadcast(declaration, own, assigns[0], index, barrier, moving[0])
 
 
-def _uniform(draft: KernelText) -> set[str]:
+def uniform_names(draft: KernelText) -> set[str]:
     """Variables that are the same for all threads: arguments, and what is made of them alone; names of functions."""
     function = draft.kernel
     changed = nodes.assigned_names(function.body)

@@ -15,9 +15,10 @@ from functools import lru_cache
 
 from kernelwright.source.edits import Edit, EditConflict, apply
 from kernelwright.source.language import Language
-from kernelwright.source.normal.branches import decide_branches, replace_references, resolve_aliases
+from kernelwright.source.normal.branches import decide_branches, replace_references, resolve_aliases, separate_arrays
 from kernelwright.source.normal.broadcasts import share_early
 from kernelwright.source.normal.draft import KernelText
+from kernelwright.source.normal.first_thread import gather_shared, share_sums, store_by_first
 from kernelwright.source.normal.inlining import inline_calls
 from kernelwright.source.normal.instances import instantiate
 from kernelwright.source.normal.macros import drop_conditionals, expand_macros
@@ -37,8 +38,8 @@ MAX_EXPANSION = 4
 _STEPS: tuple[Callable[[KernelText], list[Edit]], ...] = (
     drop_conditionals, expand_macros, resolve_aliases,
     instantiate, inline_calls, decide_branches, replace_references, copy_fields,
-    split_objects, share_early, head_loops, name_results,
-    split_statements, order_slices,
+    split_objects, gather_shared, share_sums, store_by_first, share_early, head_loops, name_results,
+    split_statements, order_slices, separate_arrays,
 )  # fmt: skip
 
 

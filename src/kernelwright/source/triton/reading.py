@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from kernelwright.errors import Location, SpecError
 
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-_CONFIG_ARGUMENTS = ("kwargs", *_OPTIONS[:3])
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_CONFIG_ARGUMENTS = ("kwargs", *OPTIONS[:3])
 """Arguments of `triton.Config`, by position."""
 
 
@@ -79,6 +80,38 @@ def read_triton(text: str, file: Path) -> tuple[TritonKernel, ...]:
     jitted = {each.name for each in functions}
     launches = list(_launches(tree))
     return tuple(_kernel(each, names, values, jitted, launches) for each in functions)
+
+
+def triton_kernel(text: str, file: Path, name: str) -> TritonKernel:
+    """The kernel of that name.
+
+    Raises:
+        SpecError: as `read_triton`, or there is none of that name.
+    """
+    kernels = _kernels(text, file)
+    found = next((each for each in kernels if each.name == name), None)
+    if found is None:
+        names = ", ".join(each.name for each in kernels)
+        raise SpecError(
+            f"{name!r} is no @triton.jit function of {file.name}", hint=f"there is {names}", location=Location(file)
+        )
+    return found
+
+
+@lru_cache(maxsize=64)
+def _kernels(text: str, file: Path) -> tuple[TritonKernel, ...]:
+    return read_triton(text, file)
+
+
+def constexprs_of(text: str, file: Path, names: Iterable[str]) -> frozenset[str]:
+    """The `tl.constexpr` arguments of kernels that `text` defines.
+
+    Raises:
+        SpecError: as `read_triton`.
+    """
+    wanted = set(names)
+    kernels = (each for each in _kernels(text, file) if each.name in wanted)
+    return frozenset(each.name for kernel in kernels for each in kernel.parameters if each.is_constexpr)
 
 
 def _tree(text: str, file: Path) -> ast.Module:
@@ -247,5 +280,5 @@ def _launches(tree: ast.Module) -> Iterator[tuple[str, Mapping[str, str]]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
             name = _source(node.func.value).rpartition(".")[2]
-            options = {each.arg: _source(each.value) for each in node.keywords if each.arg in _OPTIONS and each.arg}
+            options = {each.arg: _source(each.value) for each in node.keywords if each.arg in OPTIONS and each.arg}
             yield name, {"line": str(node.lineno), "grid": _source(node.func.slice), **options}

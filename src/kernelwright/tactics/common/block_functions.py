@@ -22,6 +22,10 @@ MAX_STEPS = 400_000
 """Nodes evaluated for one function; a tree of 1024 threads takes some 150,000."""
 
 
+EXTREMES = frozenset(("INFINITY", "HUGE_VAL", "HUGE_VALF", "CUDART_INF_F", "CUDART_INF", "FLT_MAX", "DBL_MAX"))
+"""Names of numbers that are at least as large as all others."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A value joined of those of some threads."""
@@ -375,7 +379,7 @@ def _value(thread: _Thread, node: nodes.Expression, scope: dict[str, _Value]) ->
     match node:
         case nodes.Name(name=name):
             if name not in scope or scope[name] is None:
-                if re.search(r"INFINITY|MAX", name):
+                if name in EXTREMES or "MAX" in name:
                     return _Part(frozenset(), None, "high")
                 raise Unfit(f"{name} is not known")
             return scope[name]

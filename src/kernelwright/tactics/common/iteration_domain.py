@@ -10,10 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernelwright.analysis.facts import Access, LoopFact
-from kernelwright.analysis.patterns.ownership import owns_elements
+from kernelwright.analysis.facts import Access, Atom, LoopFact
 from kernelwright.analysis.polynomial import Polynomial, named
-from kernelwright.analysis.polynomial import number as constant
 from kernelwright.errors import SpecError
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
@@ -21,7 +19,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.block_functions import refuse_asking_helpers
 from kernelwright.tactics.common.editing import declaration_start, refuse_unread
-from kernelwright.tactics.common.launches import Extent, extents, is_number, number, only_shape
+from kernelwright.tactics.common.launches import Extent, extents, is_number, only_shape
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 
 AXES = ("x", "y", "z")
@@ -65,22 +63,39 @@ def _refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
 def has_own(subject: Subject, array: str) -> bool:
     """Whether every thread touches only elements of an array that no other one touches.
 
-    Every place of it is the same function of the thread and of loops that count alike: threads that met at one element
-    would race in the kernel as it is. Or different threads are proved to have different elements.
+    A thread that stores wherever it reads does: two threads that met at one element would race in the kernel as it is.
+    Places are told apart by what they are of the thread and of loops that count alike.
     """
     atoms = subject.analysis.facts.atoms
-    forms = {_in_common(subject, each.element) for each in subject.analysis.facts.accesses if each.array == array}
-    form = next(iter(forms))
-    kinds = set() if form is None else {atoms[name].kind for name in form.names}
-    if len(forms) == 1 and "thread" in kinds and kinds <= {"thread", "loop", "size"}:
+    stored: dict[tuple[Polynomial, Polynomial], list[frozenset[int]]] = {}
+    read: list[tuple[tuple[Polynomial, Polynomial], frozenset[int]]] = []
+    for each in subject.analysis.facts.accesses:
+        if each.array != array:
+            continue
+        form = _in_common(subject, each.element)
+        kinds = set() if form is None else {atoms[name].kind for name in _names_within(form, atoms)}
+        is_followed = "thread" in kinds and kinds <= {"thread", "loop", "size", "quotient", "remainder"}
+        if form is None or not is_followed:
+            return False
+        place = form, each.width
+        if each.kind != "read":
+            stored.setdefault(place, []).append(frozenset(each.guards))
+        if each.kind != "write":
+            read.append((place, frozenset(each.guards)))
+    if len({place for place, _ in read} | stored.keys()) == 1:
         return True
-    covered = zip(AXES, extents(only_shape(subject)), strict=True)
-    launched = {
-        axis: None if (threads := number(each.block)) is None else constant(threads)
-        for axis, each in covered
-        if not (is_number(each.grid, 1) and is_number(each.block, 1))
-    }
-    return owns_elements(subject.analysis, array, launched)
+    return all(any(own <= guards for own in stored.get(place, ())) for place, guards in read)
+
+
+def _names_within(form: Polynomial, atoms: Mapping[str, Atom]) -> set[str]:
+    """The quantities of a polynomial, and those that its quotients and remainders are made of."""
+    found: set[str] = set()
+    waiting = set(form.names)
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        waiting |= {inner for part in atoms[name].parts for inner in part.names} - found
+    return found
 
 
 def _in_common(subject: Subject, element: Polynomial | None) -> Polynomial | None:
@@ -330,7 +345,8 @@ def _size_text(subject: Subject, name: str) -> str | None:
 def _rows_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent], order: list[str]) -> Places:
     """Blocks that each take a row, whose threads walk along it: `for (i = threadIdx.x; i < d; i += blockDim.x)`."""
     facts = subject.analysis.facts
-    if order != ["x"]:
+    is_line = order == ["x"] or (order == ["x", "y"] and is_number(found[1].block, 1))
+    if not is_line or any(each.block != "1" or each.grid != "1" for each in found[len(order) :]):
         raise Unfit("it uses its place in the block, in a way that is not followed")
     if not any(loop.sweep in ("block-stride", "grid-stride") for loop in facts.loops):
         return _blocks_and_threads(subject, found)
@@ -353,8 +369,9 @@ def _rows_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent], or
     ):
         raise Unfit("a condition uses the place in the block")  # fmt: skip
     queries = thread_queries(subject.analysis.function.body)
+    more, still = _blocks_along_y(found)
     allowed = {"get_local_id(0)", "get_local_size(0)", "get_group_id(0)", "threadIdx.x", "blockDim.x", "blockIdx.x"}
-    if set(queries) - allowed:
+    if set(queries) - allowed - more.keys():
         raise Unfit("it uses its place in the block, in a way that is not followed")
     if queries.get("threadIdx.x", 0) + queries.get("get_local_id(0)", 0) != 1:
         raise Unfit("it uses its place in the block in several ways")
@@ -362,18 +379,17 @@ def _rows_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent], or
              "threadIdx.x": "kw_x", "blockDim.x": "kw_end_x", "blockIdx.x": "kw_y"}  # fmt: skip
     steps = {"get_local_id(0)": 1, "threadIdx.x": 1, "get_local_size(0)": 0, "blockDim.x": 0, "get_group_id(0)": 0,
              "blockIdx.x": 0}  # fmt: skip
-    axes = (Axis("thread.x", _bound_text(subject, loop), loop), Axis("block.x", found[0].grid))
-    return Places(axes, words, steps)
+    axes = (Axis("thread.x", _bound_text(subject, loop), loop), Axis("block.x", found[0].grid), *still)
+    return Places(axes, {**words, **more}, {**steps, **dict.fromkeys(more, 0)})
 
 
 def _blocks_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent]) -> Places:
     """Threads of a block along the fastest axis, blocks along the next: exact whatever the kernel makes of them."""
-    if any(each.block != "1" or each.grid != "1" for each in found[1:]):
-        raise Unfit("it uses its place in the block, in a way that is not followed")
     queries = thread_queries(subject.analysis.function.body)
+    more, still = _blocks_along_y(found)
     allowed = {"get_local_id(0)", "get_local_size(0)", "get_group_id(0)", "get_global_id(0)", "threadIdx.x",
                "blockDim.x", "blockIdx.x"}  # fmt: skip
-    if set(queries) - allowed:
+    if set(queries) - allowed - more.keys():
         raise Unfit("it uses its place in the block, in a way that is not followed")
     size, defines = found[0].block, {}
     if not is_number(size, int(size) if size.isdigit() else -1):
@@ -383,8 +399,17 @@ def _blocks_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent]) 
              "blockIdx.x": "kw_y"}  # fmt: skip
     steps = {"get_local_id(0)": 1, "threadIdx.x": 1, "get_global_id(0)": 1}
     steps |= dict.fromkeys(("get_local_size(0)", "blockDim.x", "get_group_id(0)", "blockIdx.x"), 0)
-    axes = (Axis("thread.x", found[0].block), Axis("block.x", found[0].grid))
-    return Places(axes, words, steps, frozenset(), defines)
+    axes = (Axis("thread.x", found[0].block), Axis("block.x", found[0].grid), *still)
+    return Places(axes, {**words, **more}, {**steps, **dict.fromkeys(more, 0)}, frozenset(), defines)
+
+
+def _blocks_along_y(found: tuple[Extent, Extent, Extent]) -> tuple[dict[str, str], tuple[Axis, ...]]:
+    """Blocks of one thread along y, as words and a slowest axis; nothing where the launch has no such axis."""
+    if found[1].grid == "1":
+        return {}, ()
+    words = {"blockIdx.y": "kw_z", "threadIdx.y": "0", "blockDim.y": "1", "get_group_id(1)": "kw_z",
+             "get_global_id(1)": "kw_z", "get_local_id(1)": "0", "get_local_size(1)": "1"}  # fmt: skip
+    return words, (Axis("block.y", found[1].grid),)
 
 
 # Bounds

@@ -60,3 +60,11 @@ def first_thread_conditions(body: nodes.Block, personal: Collection[str]) -> lis
             case nodes.Binary(operator="<", left=left, right=right) if is_place(left) and is_number(right, 1):
                 found.append(node.place.span)
     return found
+
+
+def unused(body: nodes.Block) -> list[Span]:
+    """Variables that nothing uses: what they are made of does not matter."""
+    used = {each.name for each in nodes.walk(body) if isinstance(each, nodes.Name)}
+    return [
+        each.place.span for each in nodes.walk(body) if isinstance(each, nodes.Declarator) and each.name not in used
+    ]

@@ -1,9 +1,9 @@
 """What a kernel's traffic takes on a GPU, by a small model: for predictions, which order ideas, never for claims.
 
-A launch takes its own time, and then the longer of two: moving its bytes at the measured rate, or waiting for memory as
-often as its threads do so one after the other. Short kernels wait, long ones move. The numbers below are guesses, made
-to fit six plain kernels on an H100, on two workloads each (5 to 25 us): the model is within a factor of 1.7 of those,
-and within 1.3 of what rules made of them (2 to 7 us).
+A launch takes its own time, and then the longest of three: moving its bytes at the measured rate, starting its loads
+and stores, or waiting for memory as often as its threads do so one after the other. Short kernels wait, long ones move.
+The numbers below are guesses, made to fit six plain kernels on an H100, on two workloads each (5 to 25 us): the model
+is within a factor of 1.7 of those, and within 1.3 of what rules made of them (2 to 7 us).
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ CACHED_SHARE = 0.4
 SECTOR_BYTES = 32
 """What memory moves at least, for one thread alone."""
 
+ISSUE_S = 2.2e-9
+"""Between two loads or stores of a multiprocessor's warps, however narrow: what limits scalar code on 16-bit data."""
+
 RATE_BYTES_PER_S = 1e12
+WARP = 32
 MULTIPROCESSORS = 100
 """Where the device's own are not known."""
 
@@ -57,13 +61,17 @@ class LaunchWork:
     block: int
     waits: float
     """Seconds that one block waits for memory and barriers, one after the other."""
+    accesses: float = 0.0
+    """Loads and stores of all threads."""
 
     def time_s(self, device: DeviceFacts) -> float:
         """What the launch takes."""
-        resident = max(1, 2048 // max(self.block, 1)) * (device.multiprocessors or MULTIPROCESSORS)
+        multiprocessors = device.multiprocessors or MULTIPROCESSORS
+        resident = max(1, 2048 // max(self.block, 1)) * multiprocessors
         waves = max(1, math.ceil(self.threads / max(self.block, 1) / resident))
         moving_s = self.bytes / (device.copy_bytes_per_s or RATE_BYTES_PER_S)
-        return LAUNCH_S + max(moving_s, waves * self.waits)
+        issuing_s = self.accesses / WARP * ISSUE_S / multiprocessors
+        return LAUNCH_S + max(moving_s, waves * self.waits, issuing_s)
 
 
 def effect(device: DeviceFacts, pairs: list[tuple[LaunchWork, LaunchWork]], what: str, *, otherwise: float) -> Effect:
@@ -136,8 +144,9 @@ def map_pairs(
         if count is None:
             return []
         moved = map_bytes(subject, count, sizes)
-        before = LaunchWork(moved, count, block, LATENCY_S + barriers * BARRIER_S)
-        pairs.append((before, LaunchWork(moved, count / vec, 256, LATENCY_S)))
+        touches = count * sum(each.space == "global" for each in subject.analysis.facts.accesses)
+        before = LaunchWork(moved, count, block, LATENCY_S + barriers * BARRIER_S, touches)
+        pairs.append((before, LaunchWork(moved, count / vec, 256, LATENCY_S, touches / vec)))
     return pairs
 
 
@@ -160,16 +169,18 @@ def row_work(subject: Subject, loops: Sequence[LoopFact], walk: Walk, *, rows: i
     facts = subject.analysis.facts
     steps = math.ceil(length / (walk.size * walk.vec))
     seen: set[str] = set()
-    moved = waits = 0.0
+    moved = waits = accesses = 0.0
     for loop in loops:
         touches = [a for a in facts.accesses if loop.index in a.loops and a.space == "global"]
         reads = {a.array: a for a in touches if a.kind != "write"}
         moved += sum(element_bytes(subject, a) for a in touches if a.kind == "write") * rows * length
         latency = 0.0
+        accesses += sum(a.kind == "write" for a in touches) * rows * length / walk.vec
         for array, access in reads.items():
             is_again, is_common = array in seen, access.element is not None and not _names_block(access)
             if is_again and walk.is_kept:
                 continue
+            accesses += rows * length / walk.vec
             share = CACHED_SHARE if is_again or is_common else 1.0
             moved += share * element_bytes(subject, access) * rows * length
             latency = max(latency, AGAIN_S if is_again else CACHED_S if is_common else LATENCY_S)
@@ -177,7 +188,7 @@ def row_work(subject: Subject, loops: Sequence[LoopFact], walk: Walk, *, rows: i
         ahead = steps if walk.ahead == 0 else 1 if is_held_up else walk.ahead
         waits += math.ceil(steps / ahead) * latency
         seen |= reads.keys()
-    return LaunchWork(moved, rows * walk.size, walk.size, waits + walk.barriers * BARRIER_S)
+    return LaunchWork(moved, rows * walk.size, walk.size, waits + walk.barriers * BARRIER_S, accesses)
 
 
 def _names_block(access: Access) -> bool:

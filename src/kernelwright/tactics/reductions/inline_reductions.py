@@ -16,6 +16,7 @@ from kernelwright.source.builtin_functions import atomic_operation, barrier_scop
 from kernelwright.source.edits import Edit
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Rewrite, Subject, Unfit
+from kernelwright.tactics.common.block_functions import EXTREMES
 from kernelwright.tactics.common.dialect import dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start
 from kernelwright.tactics.common.thread_queries import QUERY_VARIABLES, query_text
@@ -117,6 +118,7 @@ def _found(subject: Subject, known: Collection[str], *, is_storing: bool) -> _Jo
         raise Unfit("threads may leave before they meet")
     shared = _shared(body)
     names = {each.name for declaration in shared for each in declaration.declarators}
+    names |= _exchanging(subject, known) if names else set()
     touching = [
         index for index, each in enumerate(body.statements)
         if each not in shared and _touches(each, names) and not _calls(each, known)
@@ -194,7 +196,10 @@ def _refuse_other_uses(
         raise Unfit("shared memory is used before")
     if not any(_mentions(each, names) for each in later):
         return
-    match later[0]:
+    first = next(each for each in later if _mentions(each, names))
+    if isinstance(first, nodes.If) and first.no is None:  # whoever reads more than that is refused where it is run
+        first = first.yes.statements[0] if isinstance(first.yes, nodes.Block) and first.yes.statements else first.yes
+    match first:
         case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Element() as target, value=value)):
             if names == {nodes.root_name(target)} and not _mentions(value, names):
                 return
@@ -228,10 +233,24 @@ def _shared(body: nodes.Block) -> tuple[nodes.Declaration, ...]:
     return tuple(found)
 
 
+def _exchanging(subject: Subject, known: Collection[str]) -> set[str]:
+    """Functions of the file in which the threads of a warp exchange values, and do not wait for the block."""
+    found = set()
+    for each in subject.helpers:
+        calls = [call.function for call in nodes.walk(each.body) if isinstance(call, nodes.Call)]
+        if each.name not in known and any(map(is_exchange, calls)) and not any(map(barrier_scope, calls)):
+            found.add(each.name)
+    return found
+
+
+def _is_meeting(function: str, names: set[str]) -> bool:
+    return barrier_scope(function) is not None or is_exchange(function) or function in names
+
+
 def _touches(node: nodes.Node, names: set[str]) -> bool:
     return any(
         (isinstance(each, nodes.Name) and each.name in names)
-        or (isinstance(each, nodes.Call) and (barrier_scope(each.function) or is_exchange(each.function)))
+        or (isinstance(each, nodes.Call) and _is_meeting(each.function, names))
         for each in nodes.walk(node)
     )
 
@@ -240,7 +259,7 @@ def _meets(node: nodes.Node, names: set[str]) -> bool:
     """Whether threads wait, exchange, or store in shared memory."""
     return any(
         (isinstance(each, nodes.Assign) and nodes.root_name(each.target) in names)
-        or (isinstance(each, nodes.Call) and (barrier_scope(each.function) or is_exchange(each.function)))
+        or (isinstance(each, nodes.Call) and _is_meeting(each.function, names))
         for each in nodes.walk(node)
     )
 
@@ -305,7 +324,13 @@ def _places(
 ) -> tuple[tuple[nodes.Declaration, nodes.Declarator], ...]:  # fmt: skip
     """The variables that the region needs; they may be made of the thread's place alone."""
     left_out = [each.place.span for each in (value, stored) if each is not None]
-    known = known | {name for each in region for name in nodes.declared_names(each)} | QUERY_VARIABLES | {"warpSize"}
+    known = (
+        known
+        | {name for each in region for name in nodes.declared_names(each)}
+        | QUERY_VARIABLES
+        | {"warpSize"}
+        | EXTREMES
+    )
     tree, start = subject.analysis.tree, subject.analysis.function.place.span.start
     known |= {each.name for each in tree.constants}
     known |= {each.name for each in tree.expanded.macros.values() if each.is_parameter and each.span.end <= start}
@@ -426,10 +451,11 @@ def _first_thread_edits(found: _Join) -> list[tuple[Span, str]]:
 def _taken_back(found: _Join) -> nodes.Statement | None:
     """The only reader of the result, where it puts the result into the variable that went in."""
     readers = [each for each in found.readers if _reads(each, found.result)]
-    match readers, found.value:
-        case [
-            nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=to), value=value))
-        ], nodes.Name(name=own) if to == own and found.result is not None and nodes.same(value, found.result):
+    own = found.value.name if isinstance(found.value, nodes.Name) else found.own
+    match readers:
+        case [nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=to), value=value))] if (
+            own and to == own and found.result is not None and nodes.same(value, found.result)
+        ):
             between = found.readers[: found.readers.index(readers[0])]
             return None if any(_mentions(each, {own}) for each in between) else readers[0]
     return None

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from kernelwright.analysis.polynomial import named
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.expression import Expression
@@ -178,6 +179,7 @@ def _lanes(
         {name: c_type.removesuffix(" *") for name, c_type in row.types.items() if name not in own},
         vec=row.names["vec"], renamed={each.name: f"kw_{each.name}" for each in loop.joined}, start=start,
         registers=arrays, results=results, stored=stored, reciprocal=row.names.get("reciprocal", ""),
+        blocked=loop.header.variable,
     )  # fmt: skip
 
 
@@ -279,6 +281,7 @@ def _constrain(row: RowKernel, steps: Sequence[LoopText]) -> None:
     rows = names.get("rows", "1")
     conditions = {"whole": f"({length}) % {vec} == 0"}
     aligned = [text for text in _alignments(row) if text != row.length]
+    aligned += _divisors(row)
     if aligned:
         conditions["aligned"] = " and ".join(f"({text}) % {vec} == 0" for text in aligned)
     per_thread = f"ceil_div({length}, {block} * {vec}) * {vec}"
@@ -298,6 +301,21 @@ def _constrain(row: RowKernel, steps: Sequence[LoopText]) -> None:
     _choose(row, conditions)
     for name, condition in conditions.items():
         plan.constraint(name, condition)
+
+
+def _divisors(row: RowKernel) -> list[str]:
+    """What indices along the row are divided by, in sizes: lanes must not lie on both sides of a multiple.
+
+    Raises:
+        Unfit: it is in no size.
+    """
+    found = []
+    for text in dict.fromkeys(text for lanes in row.wide for text in lanes.blocks):
+        size = text if text.isdigit() else expression_of(row.subject, named(text)) if text.isidentifier() else None
+        if size is None:
+            raise Unfit("what an index along the row is divided by is not known in sizes")
+        found.append(size)
+    return found
 
 
 def _choose(row: RowKernel, conditions: Mapping[str, str]) -> None:

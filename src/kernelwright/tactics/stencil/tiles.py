@@ -14,6 +14,7 @@ from kernelwright.analysis.polynomial import ZERO, Polynomial, named
 from kernelwright.source.edits import Edit
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder
+from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.stencil.neighbours import Inside, Window, inside_edits, window_edits, window_of
 from kernelwright.tactics.stencil.tiles_text import (
@@ -432,13 +433,22 @@ def _edges(plan: RewriteBuilder, found: Stencil) -> dict[str, object]:
 # CUDA and HIP
 
 
+def _covering(found: Stencil, vec: int) -> int:
+    """Threads along a row by default: as many as it needs, from 16 to 64."""
+    subject = found.frame.subject
+    totals = [total_of(subject, found.across.host, sizes) or 1 for sizes in subject.sizes()]
+    threads = -(-max(totals, default=1) // vec)
+    return min(64, max(16, 1 << (threads - 1).bit_length()))
+
+
 def _cuda(plan: RewriteBuilder, found: Stencil) -> Rewrite:
     add, subject = plan.parameter, plan.subject
     widths = tuple(n for n in (1, 2, 4, 8) if n * max(found.bytes_in, found.bytes_out) <= 16)
+    wide = _covering(found, widths[-1])
     names: dict[str, object] = {
         "METHOD": add("METHOD", (_WINDOW, _TILE), _WINDOW, "1: a window in registers; 2: a tile in shared memory"),
-        "BLOCK_X": add("BLOCK_X", (16, 32, 64, 128, 256), 64, "threads of a block along the rows"),
-        "BLOCK_Y": add("BLOCK_Y", (1, 2, 4, 8, 16), 4, "threads of a block down the rows") if found.down.atom else 1,
+        "BLOCK_X": add("BLOCK_X", (16, 32, 64, 128, 256), wide, "threads of a block along the rows"),
+        "BLOCK_Y": add("BLOCK_Y", (1, 2, 4, 8, 16), high, "threads of a block down the rows") if found.down.atom else 1,
         "VEC": add(
             "VEC", widths, widths[-1], "points of a row that one thread makes; wide loads where they are aligned"
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from kernelwright.analysis.facts import Access, LoopFact, Reduction
@@ -131,8 +131,13 @@ def _calls(subject: Subject) -> dict[Span, Operation]:
     return {call.place.span: operation for call, operation, _ in found}
 
 
-def _personal(body: nodes.Block, calls: Mapping[Span, Operation]) -> frozenset[str]:
-    """Variables that are made of the thread's place in its block; what `calls` give is the same for all threads."""
+def _personal(
+    body: nodes.Block, calls: Mapping[Span, Operation], indices: Collection[str] = ()
+) -> frozenset[str]:  # fmt: skip
+    """Variables that are made of the thread's place in its block; what `calls` give is the same for all threads.
+
+    `indices`: of loops, which name an element and not the thread.
+    """
     words = ("threadIdx.", "get_local_id(", "get_global_id(", "warp")
     found: set[str] = set()
     for _ in range(8):
@@ -150,7 +155,7 @@ def _personal(body: nodes.Block, calls: Mapping[Span, Operation]) -> frozenset[s
                 for each in nodes.walk(source)
                 if not any(span.contains(each.place.span) for span in calls)
             ):
-                found.add(name)
+                found |= {name} - set(indices)
         if len(found) == before:
             break
     return frozenset(found)
@@ -171,13 +176,13 @@ def refuse_place_as_data(subject: Subject, *, is_kernel_alone: bool = False) -> 
     for function in (subject.analysis.function, *(() if is_kernel_alone else subject.helpers)):
         names = set() if function.is_kernel else _shared_parameters(subject, function)
         allowed = _allowed_places(function.body, shared | names)
-        personal = _personal(function.body, {})
         loops = {n.name for n in nodes.walk(function.body) if isinstance(n, nodes.Declarator)} & {
             each.variable for each in facts.loops
         }
+        personal = _personal(function.body, {}, loops)
         for node in nodes.walk(function.body):
             is_place = query_text(node).startswith(("threadIdx.", "get_local_id(", "get_global_id("))
-            if isinstance(node, nodes.Name) and node.name in personal - loops:
+            if isinstance(node, nodes.Name) and node.name in personal:
                 is_place = not _is_float_variable(function.body, node.name)
             if is_place and not any(span.contains(node.place.span) for span in allowed):
                 raise Unfit("the thread's place is used as a number")
@@ -421,7 +426,8 @@ def _write(
     step = loops.spelled(ready.header.step.place.span.text(source))
     bound, c_type, name = ready.header.bound.place.span.text(source), declared.c_type, declared.name
     pad = indent(source, node.place.span.start)
-    lines = [f"const {c_type} kw_to = {bound};", f"const {c_type} kw_full = kw_to > 0 ? kw_to / {vec} * {vec} : 0;"]
+    may = " && ".join(["kw_to > 0", *(f"({each}) > 0 && ({each}) % {vec} == 0" for each in ready.lanes.blocks)])
+    lines = [f"const {c_type} kw_to = {bound};", f"const {c_type} kw_full = {may} ? kw_to / {vec} * {vec} : 0;"]
     for each in ready.joined:
         wide = f"kw_{each.c_type}" if words.is_opencl else f"kw_lanes<{each.c_type}>"
         first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
@@ -575,6 +581,7 @@ def _lanes(loops: LoopVectorizer, node: nodes.Loop, header: LoopHeader, joined: 
         subject.source, words, subject.analysis.tree, dict.fromkeys(thread_queries(node.body), 0), frozenset(),
         {name: c_type.removesuffix(" *") for name, c_type in loops.types.items() if name not in own},
         vec=loops.vec, renamed={value.name: f"kw_{value.name}" for value in joined}, start=start,
+        blocked=header.variable,
     )  # fmt: skip
     arrays = subject.analysis.facts.arrays.items()
     shared = {

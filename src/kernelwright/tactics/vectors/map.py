@@ -133,11 +133,12 @@ def _lanes(subject: Subject, places: Places, vec: str) -> Vectorizer:
 def _parameters(plan: RewriteBuilder, subject: Subject, places: Places, *, vectors: bool) -> _Names:
     device, is_plane = subject.device, len(places.axes) > 1
     is_cpu = device.kind == "cpu"
+    wide = 64 if is_cpu else min(64, _covering(subject, places, vectors)) if is_plane else 128
     block_x = plan.parameter(
-        "BLOCK_X", (1, 4, 16, 32, 64, 128, 256, 512, 1024), 64 if is_cpu or is_plane else 128,
-        "threads of a block, side by side",
-    )  # fmt: skip
-    block_y = plan.parameter("BLOCK_Y", (1, 2, 4, 8, 16), 1 if is_cpu else 2, "rows of a block") if is_plane else "1"
+        "BLOCK_X", (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024), wide, "threads of a block, side by side"
+    )
+    high = 1 if is_cpu else max(2, min(16, 128 // wide))
+    block_y = plan.parameter("BLOCK_Y", (1, 2, 4, 8, 16), high, "rows of a block") if is_plane else "1"
     vec = "1"
     if vectors:
         widest = _widest(subject, device)
@@ -150,6 +151,13 @@ def _parameters(plan: RewriteBuilder, subject: Subject, places: Places, *, vecto
         several = _rows_at_once(subject, places) if is_cpu else 1
         rows = plan.parameter("ROWS", (1, 2, 4, 8, 16), several, "rows that a thread takes")
     return _Names(block_x, block_y, vec, count, rows)
+
+
+def _covering(subject: Subject, places: Places, vectors: bool) -> int:
+    """Threads along x that a row needs, a power of two from 4 on."""
+    totals = [total_of(subject, places.axes[0].total, sizes) or 1 for sizes in subject.sizes()]
+    threads = -(-max(totals, default=1) // (_widest(subject, subject.device) if vectors else 1))
+    return max(4, 1 << (threads - 1).bit_length())
 
 
 def _rows_at_once(subject: Subject, places: Places) -> int:

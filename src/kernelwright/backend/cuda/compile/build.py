@@ -22,6 +22,7 @@ _ENTRY_MARK = "kernelwright_entry_"
 _ENTRY_FILE = "kernelwright-entries"
 _CACHES_SINCE = (13, 0)
 """From this version on NVRTC keeps results in the driver's cache, and a result from there comes without its log."""
+_SIZED = re.compile(r"\bu?int(?:8|16|32|64)_t\b")
 _UNIT_FAULTS = frozenset({3, 4, 5, 6})
 """NVRTC's codes that say something of the unit: invalid input, program, option; compilation."""
 
@@ -77,6 +78,7 @@ def compile_with_nvrtc(nvrtc: ModuleType, unit: BuildUnit, options: CompileOptio
         "--ptxas-options=-v",
         *(["--no-cache"] if tuple(call(nvrtc.nvrtcVersion())) >= _CACHES_SINCE else []),
         f"--pre-include={ALWAYS}",
+        *(["--pre-include=stdint.h"] if _needs_sized_integers(unit.source) else []),
         *_macros(unit),
         *options.passed,
         *_includes(unit),
@@ -114,6 +116,11 @@ def needs_host(log: str) -> bool:
     return re.search(r"could not open source file|cannot open source file", log) is not None
 
 
+def _needs_sized_integers(source: str) -> bool:
+    """Whether a source names `int64_t` and the like, which nvcc's own headers bring along, and declares none itself."""
+    return bool(_SIZED.search(source)) and not re.search(rf"(?:typedef\b[^;]*|using\s+){_SIZED.pattern}", source)
+
+
 def _nvrtc_log(nvrtc: ModuleType, program: object) -> str:
     size = call(nvrtc.nvrtcGetProgramLogSize(program))
     data = bytearray(size)
@@ -138,6 +145,7 @@ def compile_with_nvcc(nvcc: Path, unit: BuildUnit, options: CompileOptions) -> _
         (folder / "unit.cu").write_text(_marked_source(unit), encoding="utf-8")
         command = [
             str(nvcc), "-cubin", f"-arch={options.arch}", "-Xptxas", "-v", "--diag-suppress", "177",
+            "--expt-relaxed-constexpr",
             *_macros(unit), *options.passed, *options.nvcc_only, *_includes(unit, with_toolkit=False),
             "--keep", "--keep-dir", str(folder), "-o", str(folder / "unit.cubin"), str(folder / "unit.cu"),
         ]  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 ALWAYS = "kernelwright_always.h"
-"""Included before every source: macros that a user of nvcc has without an `#include`."""
+"""Included before every source: what a user of nvcc has without an `#include`."""
 
 _ALWAYS = """\
 #ifndef INFINITY
@@ -27,6 +27,9 @@ _ALWAYS = """\
 #ifndef HUGE_VAL
 #define HUGE_VAL __longlong_as_double(0x7ff0000000000000LL)
 #endif
+typedef unsigned int uint;
+typedef unsigned short ushort;
+typedef unsigned long ulong;
 """
 
 _MATH = (
@@ -146,6 +149,104 @@ _LIMITS = """\
 #endif
 """
 
+_OF_INTEGER = "KW_LIMITS({type}, ({least}), ({most}), 0, 0, ({least}))"
+_INTEGERS = {
+    "bool": ("false", "true"),
+    "char": ("-128", "127"),
+    "signed char": ("-128", "127"),
+    "unsigned char": ("0", "255"),
+    "short": ("-32768", "32767"),
+    "unsigned short": ("0", "65535"),
+    "int": ("-2147483647 - 1", "2147483647"),
+    "unsigned": ("0", "4294967295U"),
+    "long": ("-9223372036854775807L - 1", "9223372036854775807L"),
+    "unsigned long": ("0", "18446744073709551615UL"),
+    "long long": ("-9223372036854775807LL - 1", "9223372036854775807LL"),
+    "unsigned long long": ("0", "18446744073709551615ULL"),
+}
+_NUMERIC_LIMITS = """\
+#pragma once
+namespace std {
+template <typename T> struct numeric_limits { static constexpr bool is_specialized = false; };
+#define KW_LIMITS(T, LOWEST, MAX, EPSILON, INFINITE, MIN) \\
+template <> struct numeric_limits<T> { \\
+  static constexpr bool is_specialized = true; \\
+  __host__ __device__ static constexpr T lowest() { return LOWEST; } \\
+  __host__ __device__ static constexpr T max() { return MAX; } \\
+  __host__ __device__ static constexpr T min() { return MIN; } \\
+  __host__ __device__ static constexpr T epsilon() { return EPSILON; } \\
+  __host__ __device__ static constexpr T infinity() { return INFINITE; } \\
+};
+KW_LIMITS(float, -3.40282346638528859812e+38F, 3.40282346638528859812e+38F, 1.19209289550781250000e-7F,
+          __builtin_bit_cast(float, 0x7f800000), 1.17549435082228750797e-38F)
+KW_LIMITS(double, -1.79769313486231570815e+308, 1.79769313486231570815e+308, 2.22044604925031308085e-16,
+          __builtin_bit_cast(double, 0x7ff0000000000000LL), 2.22507385850720138309e-308)
+""" + "\n".join(
+    (
+        *(_OF_INTEGER.format(type=each, least=least, most=most) for each, (least, most) in _INTEGERS.items()),
+        "#undef KW_LIMITS",
+        "}",
+        "",
+    )
+)
+
+_ALGORITHM = """\
+#ifndef KW_ALGORITHM
+#define KW_ALGORITHM
+namespace std {
+template <typename T> __host__ __device__ constexpr const T &min(const T &a, const T &b) { return b < a ? b : a; }
+template <typename T> __host__ __device__ constexpr const T &max(const T &a, const T &b) { return a < b ? b : a; }
+template <typename T> __host__ __device__ void swap(T &a, T &b) { T kept = a; a = b; b = kept; }
+}
+#endif
+"""
+
+_TYPE_TRAITS = """\
+#pragma once
+namespace std {
+template <typename T, T V> struct integral_constant { static constexpr T value = V; };
+typedef integral_constant<bool, true> true_type;
+typedef integral_constant<bool, false> false_type;
+template <typename A, typename B> struct is_same : false_type {};
+template <typename A> struct is_same<A, A> : true_type {};
+template <typename A, typename B> inline constexpr bool is_same_v = is_same<A, B>::value;
+template <bool B, typename T, typename F> struct conditional { typedef T type; };
+template <typename T, typename F> struct conditional<false, T, F> { typedef F type; };
+template <bool B, typename T, typename F> using conditional_t = typename conditional<B, T, F>::type;
+template <bool B, typename T = void> struct enable_if {};
+template <typename T> struct enable_if<true, T> { typedef T type; };
+template <bool B, typename T = void> using enable_if_t = typename enable_if<B, T>::type;
+template <typename T> struct remove_const { typedef T type; };
+template <typename T> struct remove_const<const T> { typedef T type; };
+template <typename T> struct remove_reference { typedef T type; };
+template <typename T> struct remove_reference<T &> { typedef T type; };
+}
+"""
+
+_CUB = """\
+#pragma once
+#include <cub/warp/warp_reduce.cuh>
+#include <cub/warp/warp_scan.cuh>
+#include <cub/block/block_reduce.cuh>
+#include <cub/block/block_scan.cuh>
+#include <cub/block/block_load.cuh>
+#include <cub/block/block_store.cuh>
+#include <cub/block/block_radix_sort.cuh>
+#include <cub/version.cuh>
+#if CUB_MAJOR_VERSION >= 3
+namespace cub {
+struct Sum { template <typename T> __host__ __device__ T operator()(const T &a, const T &b) const { return a + b; } };
+struct Max {
+  template <typename T> __host__ __device__ T operator()(const T &a, const T &b) const { return a < b ? b : a; }
+};
+struct Min {
+  template <typename T> __host__ __device__ T operator()(const T &a, const T &b) const { return b < a ? b : a; }
+};
+}
+#endif
+"""
+"""CUB's own header of everything refuses NVRTC, its parts do not; with the operators that older sources name."""
+
 _NOTHING = "#pragma once\n"
 
 HOST_HEADERS: Mapping[str, str] = MappingProxyType(
@@ -161,6 +262,11 @@ HOST_HEADERS: Mapping[str, str] = MappingProxyType(
         "cfloat": _FLOAT,
         "limits.h": _LIMITS,
         "climits": _LIMITS,
+        "limits": _NUMERIC_LIMITS,
+        "algorithm": _ALGORITHM,
+        "utility": _ALGORITHM,
+        "type_traits": _TYPE_TRAITS,
+        "cub/cub.cuh": _CUB,
         # What device code needs of these is built into NVRTC.
         "assert.h": _NOTHING,
         "cassert": _NOTHING,

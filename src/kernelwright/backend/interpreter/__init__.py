@@ -1,0 +1,1 @@
+"""Triton kernels without a GPU: compiled for one, and run by Triton's interpreter."""

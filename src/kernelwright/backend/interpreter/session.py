@@ -1,0 +1,187 @@
+"""Launches by Triton's interpreter, one program after the other on the host: what is computed, and no time of a GPU."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernelwright.backend.base import (
+    Artifact,
+    BoundBuffer,
+    BoundLaunch,
+    BufferArgument,
+    BuildUnit,
+    Bytes,
+    DeviceSession,
+    LaunchFailed,
+    PlanStep,
+    ScalarArgument,
+)
+from kernelwright.backend.cuda.compile.triton_build import constants_of, find_kernel, launch_arguments, run_file
+from kernelwright.errors import InfrastructureError
+from kernelwright.imports import require
+from kernelwright.problem.dtypes import DTYPES
+from kernelwright.source.triton.reading import triton_kernel
+
+_PURPOSE = "running a Triton kernel in its interpreter"
+_ALIGNMENT_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Interpreted:
+    """A kernel with the values of its constants."""
+
+    function: Any
+    names: tuple[str, ...]
+    """Of the arguments that each launch gives."""
+    dtypes: tuple[str | None, ...]
+    """By argument: what a pointer points to."""
+    constants: Mapping[str, object]
+
+
+class _LikeInt(type):
+    """Numbers are of it."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, int)
+
+
+class _Whole(metaclass=_LikeInt):
+    """`int` in Triton's interpreter, which gives it arrays of one number: NumPy takes them no more from 2.4 on."""
+
+    def __new__(cls, value: Any = 0) -> int:  # type: ignore[misc]
+        return int(value.item() if isinstance(value, np.ndarray) else value)
+
+
+def start_interpreter() -> Any:
+    """Triton's interpreter as a module; kernels of files that are imported from now on are run by it.
+
+    Raises:
+        MissingDependency: Triton or PyTorch is not installed.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported, which reads it then
+    require("torch", purpose=_PURPOSE)
+    interpreter: Any = require("triton.runtime.interpreter", purpose=_PURPOSE)
+    interpreter.int = _Whole
+    return interpreter
+
+
+def launch_interpreted(kernel: Any, grid: tuple[int, ...], arguments: Mapping[str, object]) -> None:
+    """Launch a kernel of a file that was imported since `start_interpreter`, out of its autotuner and heuristics."""
+    kind = start_interpreter().InterpretedFunction
+    while not isinstance(kernel, kind):
+        kernel = kernel.fn
+    kernel[grid](**arguments)
+
+
+class InterpreterSession(DeviceSession):
+    """Memory of the host, and kernels that are Python."""
+
+    def __init__(self) -> None:
+        self._kind = start_interpreter().InterpretedFunction
+        self._torch: Any = require("torch", purpose=_PURPOSE)
+        self._torch.set_num_threads(1)
+
+    @property
+    def timer(self) -> str:
+        """None: what a launch takes here says nothing."""
+        return "none"
+
+    def load(self, artifact: Artifact) -> dict[str, _Interpreted]:
+        """Run the file with the interpreter switched on; its kernels by entry."""
+        return {entry: self._load(artifact.unit, entry) for entry in artifact.unit.entries}
+
+    def _load(self, unit: BuildUnit, entry: str) -> _Interpreted:
+        function = find_kernel(run_file(unit.source, unit.file_name), entry, unit.file_name, self._kind)
+        parameters = triton_kernel(unit.source, Path(unit.file_name), entry).parameters
+        _, constants = constants_of(unit, [each.name for each in parameters])
+        return _Interpreted(
+            function=function,
+            names=tuple(each.name for each in parameters if not each.is_constexpr),
+            dtypes=tuple(_pointed(each) for each in launch_arguments(unit, entry)),
+            constants=constants,
+        )
+
+    def allocate(self, byte_count: int) -> Bytes:
+        """Aligned as a device's."""
+        try:
+            raw = np.zeros(byte_count + _ALIGNMENT_BYTES, np.uint8)
+        except MemoryError as error:
+            raise InfrastructureError(f"there is no room for {byte_count:,} bytes") from error
+        start = -raw.ctypes.data % _ALIGNMENT_BYTES
+        return raw[start : start + byte_count]
+
+    def free(self, buffer: Bytes) -> None:
+        """Overwritten, and left to Python."""
+        buffer[:] = 0xA7
+
+    def upload(self, buffer: Bytes, data: Bytes, offset_bytes: int = 0) -> None:
+        """Copy in."""
+        buffer[offset_bytes : offset_bytes + data.size] = data
+
+    def fill(self, buffer: Bytes, pattern: bytes, byte_count: int, offset_bytes: int = 0) -> None:
+        """Repeat."""
+        repeated = np.resize(np.frombuffer(pattern, np.uint8), byte_count)
+        buffer[offset_bytes : offset_bytes + byte_count] = repeated
+
+    def copy(self, source: Bytes, target: Bytes, byte_count: int) -> None:
+        """Copy."""
+        target[:byte_count] = source[:byte_count]
+
+    def download(self, buffer: Bytes, out: Bytes, offset_bytes: int = 0) -> None:
+        """Copy out."""
+        out[:] = buffer[offset_bytes : offset_bytes + out.size]
+
+    def launch(self, launches: Sequence[BoundLaunch]) -> None:
+        """Every program of every launch, in order."""
+        for each in launches:
+            self._launch(each.module[each.step.entry], each.step, each.buffers)
+
+    def time(self, launches: Sequence[BoundLaunch]) -> float:
+        """What the interpreter took, which nobody may show as a kernel's time."""
+        start_s = time.perf_counter()
+        self.launch(launches)
+        return 1000 * (time.perf_counter() - start_s)
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+    def flush_cache(self) -> None:
+        """Nothing is timed."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _launch(self, module: _Interpreted, step: PlanStep, buffers: Mapping[str, BoundBuffer]) -> None:
+        values = [
+            self._value(argument, dtype, buffers) for argument, dtype in zip(step.arguments, module.dtypes, strict=True)
+        ]
+        given = {**dict(zip(module.names, values, strict=True)), **module.constants}
+        try:
+            module.function[step.grid](**given)
+        except Exception as error:
+            reason = str(error.__cause__ or error)
+            raise LaunchFailed(
+                "interpreter-error", f"{step.entry!r} fails in Triton's interpreter: {reason}"
+            ) from error
+
+    def _value(self, argument: object, dtype: str | None, buffers: Mapping[str, BoundBuffer]) -> object:
+        match argument:
+            case BufferArgument(name=name):
+                bound = buffers[name]
+                data = bound.buffer[bound.offset_bytes : bound.offset_bytes + bound.byte_count]
+                return self._torch.from_numpy(data).view(getattr(self._torch, str(dtype)))
+            case ScalarArgument(dtype=own, data=encoded):
+                return np.frombuffer(encoded, DTYPES[own].numpy_dtype)[0].item()
+        raise TypeError(f"not an argument of a Triton kernel: {type(argument).__name__}")
+
+
+def _pointed(argument: object) -> str | None:
+    """What an argument points to, as a build unit tells it; None for a number."""
+    return argument[1:] if isinstance(argument, str) else None

@@ -1,0 +1,117 @@
+"""A Triton file to what a call of its kernel was: a worker process runs it, this one never does."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwright.errors import Location, MissingDependency, SpecError
+from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.infer.inference import split_kernel
+from kernelwright.modules.triton.watch import EXAMPLE, FACTORY
+from kernelwright.problem.toml.file import did_you_mean, read_text
+from kernelwright.source.triton.reading import read_triton
+
+TIMEOUT_S = 300.0
+"""For the example's launches in the interpreter: a few of some thousand programs each."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedCall:
+    """One launch of a kernel, as a worker saw it."""
+
+    file: Path
+    kernel: str
+    grid: tuple[int, ...]
+    other_grids: tuple[tuple[Mapping[str, int], tuple[int, ...]], ...]
+    """What the grid would be with another value of a constant, where code computes it."""
+    arguments: tuple[Mapping[str, Any], ...]
+    """Beside constants, in the kernel's order: `name`, `kind` (`tensor`, or a number's type), and what it was."""
+    constants: Mapping[str, Any]
+    options: Mapping[str, int]
+    heuristics: tuple[str, ...]
+    configs: tuple[Mapping[str, Any], ...]
+    """What `@triton.autotune` lists."""
+    reference: Mapping[str, Any] | None
+    """The torch `function` that computes the same, its `call` by parameter, and the `outputs` that it returns."""
+
+
+def is_triton_file(path: Path) -> bool:
+    """Whether a path, with a name behind `::` or without, is a Python file that defines a Triton kernel."""
+    file, _ = split_kernel(str(path))
+    if file.suffix != ".py" or not file.is_file():
+        return False
+    try:
+        read_triton(read_text(file, what="the kernel source"), file)
+    except SpecError:
+        return False
+    return True
+
+
+def watch_call(path: Path) -> WatchedCall:
+    """What the file's `example()` launched.
+
+    Args:
+        path: a Triton file, or `FILE::NAME` with the kernel, or with the function that launches it.
+
+    Raises:
+        MissingDependency: Triton or PyTorch is not installed.
+        ReferenceFailed: the file raises, has no `example()`, or launches no kernel, or several.
+        SpecError: a name is not there, or the call takes too long or kills its process.
+    """
+    file, named = split_kernel(str(path))
+    text = read_text(file, what="the kernel source")
+    _check_name(text, file, named)
+    missing = [name for name in ("triton", "torch") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingDependency(
+            f"watching a call of {file.name} needs {' and '.join(missing)}, not installed here",
+            hint="pip install 'kernelwright[triton]'; PyTorch's CPU build will do",
+        )
+    with tempfile.TemporaryDirectory(prefix="kernelwright-import-") as scratch:
+        settings = WorkerSettings("import", FACTORY, None)
+        with WorkerProcess(settings, scratch=Path(scratch)) as worker:
+            try:
+                found = worker.call((str(file.resolve()), named), timeout_s=TIMEOUT_S)
+            except (JobTimeout, WorkerDied) as error:
+                raise SpecError(
+                    f"the call that was watched ended without an answer: {error}",
+                    hint=f"give {EXAMPLE}() smaller tensors",
+                    location=Location(file),
+                ) from error
+    if not isinstance(found, dict):
+        raise SpecError(f"watching {file} gave {type(found).__name__}, expected a call", hint="try again")
+    return WatchedCall(
+        file=file,
+        kernel=str(found["kernel"]),
+        grid=tuple(found["grid"]),
+        other_grids=tuple((values, tuple(numbers)) for values, numbers in found["other_grids"]),
+        arguments=tuple(found["arguments"]),
+        constants=found["constants"],
+        options=found["options"],
+        heuristics=tuple(found["heuristics"]),
+        configs=tuple(found["configs"]),
+        reference=found["reference"],
+    )
+
+
+def _check_name(text: str, file: Path, named: str | None) -> None:
+    import ast
+
+    names = [each.name for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
+    if named is not None and named not in names:
+        raise SpecError(
+            f"{file.name} defines no function {named!r}; it has {', '.join(names)}",
+            hint=did_you_mean(named, names) or "name a kernel, or the function that launches it",
+            location=Location(file),
+        )
+    if EXAMPLE not in names:
+        raise SpecError(
+            f"{file.name} has no function {EXAMPLE}(), so there is no call to watch",
+            hint=f"add `def {EXAMPLE}():` that calls the launching function on small tensors of distinct sizes",
+            location=Location(file),
+        )

@@ -1,0 +1,338 @@
+"""The problem of a watched call: the file with a header, the torch function or the kernel itself as the reference."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernelwright.errors import Location, SpecError
+from kernelwright.modules.triton.importing import WatchedCall
+from kernelwright.problem.dtypes import DTYPES
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.toml.file import read_text
+from kernelwright.source.triton.reading import OPTIONS
+from kernelwright.space.parameter import Parameter
+from kernelwright.template.header import Header, launch_step, strip_header
+
+_WARPS = (1, 2, 4, 8, 16)
+_STAGES = (1, 2, 3, 4, 5)
+_DEFAULTS = {"num_warps": 4, "num_stages": 3}
+"""Triton's own, for NVIDIA's devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Names for the numbers of the example, and what is guessed about them."""
+
+    values: Mapping[str, int]
+
+    def text(self, number: int) -> str:
+        """A number as the first size of that value, a product of two, or itself."""
+        if number <= 1:
+            return str(number)
+        for name, value in self.values.items():
+            if value == number:
+                return name
+        for (first, one), (second, other) in itertools.combinations_with_replacement(self.values.items(), 2):
+            if one * other == number:
+                return f"{first} * {second}"
+        return str(number)
+
+    @property
+    def alike(self) -> list[str]:
+        """Names of sizes that have the value of another one."""
+        values = list(self.values.values())
+        return [name for name, value in self.values.items() if values.count(value) > 1]
+
+
+def files_of(call: WatchedCall) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    """By name, the files of the problem; and what a person must know of them.
+
+    Raises:
+        SpecError: an argument or a constant has no form in a problem.
+    """
+    _refuse_unknown(call)
+    sizes = _sizes(call)
+    stem = re.sub(r"\W+", "_", call.file.stem)
+    header, notes = _header(call, sizes)
+    text = strip_header(read_text(call.file, what="the kernel source"))
+    reference = _torch_reference(call, stem) if call.reference else _kernel_reference(call, stem, header)
+    files = {
+        f"{stem}.py": header.render() + text,
+        f"original_{stem}.py": text,
+        "reference.py": reference,
+        "problem.toml": _problem_text(call, sizes, stem),
+    }
+    if call.reference is None:
+        notes.append(
+            "no torch function computes the same: the reference is the kernel itself, interpreted, which is slow"
+        )
+    if sizes.alike:
+        notes.append(
+            f"{', '.join(sizes.alike)} are equal in the example, so shapes are guesses: give it distinct sizes"
+        )
+    return {name: each.encode() for name, each in files.items()}, tuple(notes)
+
+
+def _refuse_unknown(call: WatchedCall) -> None:
+    for each in call.arguments:
+        if each["kind"] not in ("tensor", "int", "float", "bool") or (
+            each["kind"] == "tensor" and each["dtype"] not in DTYPES
+        ):
+            what = each["dtype"] if each["kind"] == "tensor" else each["value"]
+            raise SpecError(
+                f"the argument {each['name']!r} of {call.kernel!r} is {what} in the example, neither array nor number",
+                hint="call it with a tensor or a number there, or make it a tl.constexpr",
+                location=Location(call.file),
+            )
+
+
+def _sizes(call: WatchedCall) -> _Sizes:
+    """Whole arguments that are no strides, then extents and blocks that none of them is."""
+    found = {
+        each["name"]: each["value"]
+        for each in call.arguments
+        if each["kind"] == "int" and "stride" not in each["name"].lower() and each["value"] > 1
+    }
+    numbers = [extent for each in call.arguments if each["kind"] == "tensor" for extent in each["shape"]]
+    for number in (*numbers, *(call.grid if not call.other_grids else ())):
+        if number > 1 and _Sizes(found).text(number) == str(number):
+            found[next(name for index in itertools.count() if (name := f"size{index}") not in found)] = number
+    return _Sizes(found)
+
+
+# The header
+
+
+def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
+    parameters: list[Parameter] = []
+    defines: dict[str, Expression] = {}
+    notes: list[str] = []
+    tuned = [name for name in call.constants if _is_tuned(call, name)]
+    for name, value in call.constants.items():
+        if name in tuned:
+            listed = [each[name] for each in call.configs if name in each]
+            why = "of @triton.autotune, and wider" if listed else "guess: wider than what the call has"
+            parameters.append(Parameter(name, _values(value, listed), value, why))
+        elif isinstance(value, int) and not isinstance(value, bool) and (size := _power_of(value, sizes)):
+            defines[name] = Expression.parse(f"next_power_of_two({size})")
+            notes.append(f"{name} = next_power_of_two({size}) is a guess")
+        elif value is not None:
+            defines[name] = Expression.parse(repr(value))
+    for name, usual in (("num_warps", _WARPS), ("num_stages", _STAGES)):
+        default = int(call.options.get(name) or _DEFAULTS[name])
+        known = {*usual, default, *(int(each[name]) for each in call.configs if name in each)}
+        parameters.append(Parameter(name, tuple(sorted(known)), default))
+    if call.heuristics:
+        notes.append(f"{', '.join(call.heuristics)} came from @triton.heuristics and are fixed here as in the example")
+    if len(call.configs) > 1:
+        notes.append(f"the baseline is the first of {len(call.configs)} configurations of @triton.autotune")
+    grid = [_extent(call, axis, sizes, tuned) for axis in range(len(call.grid))]
+    notes += [
+        f"grid[{axis}] = {text} is a guess"
+        for axis, text in enumerate(grid)
+        if not call.other_grids and not text.isdigit()
+    ]
+    step = launch_step(call.kernel, tuple(grid), ())
+    return Header(parameters=tuple(parameters), defines=defines, steps=(step,), mark="#"), notes
+
+
+def _is_tuned(call: WatchedCall, name: str) -> bool:
+    """What an autotuner lists, and a power of two that decides the grid."""
+    value = call.constants[name]
+    if isinstance(value, bool) or not isinstance(value, int):
+        return False
+    if any(name in each for each in call.configs):
+        return True
+    decides = any(name in values and numbers != call.grid for values, numbers in call.other_grids)
+    return decides and value >= 2 and value & (value - 1) == 0
+
+
+def _values(value: int, listed: list[int]) -> tuple[int, ...]:
+    known = {value, *listed}
+    if any(each < 1 or each & (each - 1) for each in known):
+        return tuple(sorted(known))
+    low, high = min(known), max(known)
+    if listed:
+        return tuple(sorted({*known, *((low // 2,) if low >= 2 and low != 16 else ()), 2 * high}))
+    wider = (value // 4, value // 2, value, 2 * value, 4 * value)  # a guess
+    return tuple(each for each in wider if each >= min(16, value))
+
+
+def _power_of(value: int, sizes: _Sizes) -> str | None:
+    """The size whose next power of two a constant is."""
+    if value < 2 or value & (value - 1):
+        return None
+    found = [name for name, size in sizes.values.items() if value // 2 < size <= value]
+    return found[-1] if found else None
+
+
+def _extent(call: WatchedCall, axis: int, sizes: _Sizes, tuned: list[str]) -> str:
+    """An axis of the grid as the plainest expression that gives it, also with other constants."""
+    cases = [(call.constants, call.grid), *(({**call.constants, **values}, grid) for values, grid in call.other_grids)]
+    names = sizes.values
+    for text in _candidates(names, [*tuned, *(name for name in call.constants if name not in tuned)], call):
+        expression = Expression.parse(text)
+        if all(expression.evaluate({**names, **constants}) == grid[axis] for constants, grid in cases):
+            return text
+    if any(grid[axis] != call.grid[axis] for _, grid in cases):
+        raise SpecError(
+            f"the grid of {call.kernel!r} is {call.grid[axis]} along axis {axis}, by no formula that was tried",
+            hint="write the problem by hand: a header with grid = [...] as an expression",
+            location=Location(call.file),
+        )
+    return str(call.grid[axis])
+
+
+def _candidates(sizes: Mapping[str, int], constants: list[str], call: WatchedCall) -> Iterator[str]:
+    whole = [name for name in constants if type(call.constants[name]) is int and call.constants[name] > 0]
+    single = [*sizes, *(f"ceil_div({size}, {name})" for name in whole for size in sizes)]
+    yield from single
+    for first, second in itertools.combinations_with_replacement(single, 2):
+        yield f"{first} * {second}"
+    for first, second, third in itertools.combinations(single[:12], 3):
+        yield f"{first} * {second} * {third}"
+
+
+# The problem
+
+
+def _problem_text(call: WatchedCall, sizes: _Sizes, stem: str) -> str:
+    width = max(len(each["name"]) for each in call.arguments)
+    return "\n".join(
+        [
+            f"# From one call that was watched of {call.file.name}: correct what says guess.",
+            f"name = {json.dumps(call.kernel.strip('_') or 'kernel')}",
+            f'kernel = "{stem}.py"',
+            f'entry = "{call.kernel}"',
+            'reference = "reference.py:reference"',
+            "",
+            "# In the kernel's order. Roles: input, output, inout (read and written, or written in part), scalar.",
+            "[arguments]",
+            *(f"{each['name'].ljust(width)} = {_argument(each, sizes)}" for each in call.arguments),
+            "",
+            "# The sizes of the example; put in those that matter.",
+            "[[workloads]]",
+            'name = "example"',
+            *(f"{name} = {value}" for name, value in sizes.values.items()),
+            "",
+        ]
+    )
+
+
+def _argument(each: Mapping[str, Any], sizes: _Sizes) -> str:
+    if each["kind"] != "tensor":
+        dtype = {"bool": "bool", "float": "float32"}.get(
+            each["kind"], "int64" if abs(each["value"]) > 2**31 - 1 else "int32"
+        )
+        is_whole = each["kind"] == "int"
+        value = sizes.text(each["value"]) if is_whole and each["name"] not in sizes.values else repr(each["value"])
+        value = each["name"] if each["name"] in sizes.values else value
+        note = "  # guess" if is_whole and each["name"] not in sizes.values and not value.isdigit() else ""
+        return f'{{ role = "scalar", dtype = "{dtype}", value = {json.dumps(value)} }}{note}'
+    shape = [sizes.text(extent) for extent in each["shape"]] or ["1"]
+    fields = [f'role = "{each["role"]}"', f'dtype = "{each["dtype"]}"', f"shape = {json.dumps(shape)}"]
+    if each["role"] != "output":
+        fields += _drawn(each)
+    notes = [] if each["is_contiguous"] else ["not contiguous in the example: all that it spans"]
+    notes += ["some name of that value"] if any(not text.isdigit() for text in shape) else []
+    return f"{{ {', '.join(fields)} }}" + (f"  # guess: {'; '.join(notes)}" if notes else "")
+
+
+def _drawn(each: Mapping[str, Any]) -> Iterator[str]:
+    kind = DTYPES[each["dtype"]].kind
+    if kind in ("int", "uint"):
+        yield f"range = [{int(each['low'])}, {int(each['high'])}]"
+    elif kind == "float" and each["low"] >= 0 and each["high"] > each["low"]:
+        yield f'distribution = "uniform", range = [{each["low"]!r}, {each["high"]!r}]'
+
+
+# The reference
+
+
+def _torch_reference(call: WatchedCall, stem: str) -> str:
+    found = call.reference
+    assert found is not None
+    shapes = {each["name"]: each["shape"] for each in call.arguments if each["kind"] == "tensor"}
+    needed = [each["name"] for each in found["call"] if "name" in each]
+    given = [
+        f"{each['name']}.reshape({each['shape']})"
+        if each.get("shape") != shapes.get(each.get("name"))
+        else each["name"]
+        if "name" in each
+        else each["value"]
+        for each in found["call"]
+    ]
+    results = ", ".join(f'"{name}": results[{place}]' for place, name in enumerate(found["outputs"]))
+    return f'''"""{found["function"]} of {call.file.name}, which gave what the kernel gave in the example."""
+
+import os
+
+import torch
+
+os.environ["TRITON_INTERPRET"] = "1"  # no kernel is launched here
+
+import original_{stem} as original
+
+
+def reference({", ".join(dict.fromkeys(needed))}):
+    """What is right, in doubles."""
+    result = original.{found["function"]}({", ".join(given)})
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return {{{results}}}
+'''
+
+
+def _kernel_reference(call: WatchedCall, stem: str, header: Header) -> str:
+    outputs = [each["name"] for each in call.arguments if each.get("role") in ("output", "inout")]
+    shapes = {each["name"]: each["shape"] for each in call.arguments if each.get("role") == "output"}
+    sizes = _sizes(call)
+    names = list(
+        dict.fromkeys([*(each["name"] for each in call.arguments if each.get("role") != "output"), *sizes.values])
+    )
+    made = "".join(
+        f"    {name} = torch.zeros([{', '.join(map(sizes.text, shape))}], dtype=torch.{_wide(call, name)})\n"
+        for name, shape in shapes.items()
+    )
+    given = ", ".join(f'"{each["name"]}": {each["name"]}' for each in call.arguments)
+    fixed = {**{each.name: each.default for each in header.parameters if each.name not in OPTIONS}}
+    constants = "".join(f"    {name} = {value!r}\n" for name, value in fixed.items())
+    constants += "".join(f"    {name} = {text}\n" for name, text in header.defines.items())
+    both = ", ".join(f'"{name}": {name}' for name in (*fixed, *header.defines))
+    grid = ", ".join(extent.text for extent in header.steps[0].grid)
+    return f'''"""The kernel as it was, by Triton's interpreter on doubles.
+
+That is a guess of what is meant: write it in NumPy or PyTorch to have the kernel itself checked.
+"""
+
+import torch
+
+from kernelwright.backend.interpreter.session import launch_interpreted, start_interpreter
+
+start_interpreter()
+
+import original_{stem} as original
+
+
+def ceil_div(a, b):
+    return -(-a // b)
+
+
+def next_power_of_two(value):
+    return 1 << max(value - 1, 0).bit_length()
+
+
+def reference({", ".join(names)}):
+    """What the kernel writes."""
+{constants}{made}    launch_interpreted(original.{call.kernel}, ({grid},), {{{given}, {both}}})
+    return {{{", ".join(f'"{name}": {name}' for name in outputs)}}}
+'''
+
+
+def _wide(call: WatchedCall, name: str) -> str:
+    dtype = next(each["dtype"] for each in call.arguments if each["name"] == name)
+    return {"float": "float64", "bool": "bool"}.get(DTYPES[dtype].kind, "int64")

@@ -1,0 +1,1 @@
+"""A template's configurations checked where nothing can be timed."""

@@ -1,0 +1,256 @@
+"""KernelBench's problems: which are asked for, what the table says, and what the official evaluator is told and says.
+
+The checkouts are of our own writing; a fake evaluator stands where the official one does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelwright.cli.main import main
+from kernelwright.errors import StoreError, UsageError
+from kernelwright_bench.modules.checkout import problems_of
+from kernelwright_bench.modules.kernelbench import KernelBenchWords, run_kernelbench
+from kernelwright_bench.modules.official import ask_official
+from kernelwright_bench.modules.solving import Helpers
+from kernelwright_bench.modules.table import disagreements, document, markdown, summary
+
+SQUARE = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(24)
+    def forward(self, x):
+        return torch.softmax(self.norm(x), dim=1)
+
+def get_inputs():
+    return [torch.randn(40, 24)]
+
+def get_init_inputs():
+    return []
+"""
+SORTED = SQUARE.replace("torch.softmax(self.norm(x), dim=1)", "torch.sort(self.norm(x))[0]")
+FORWARDS = {
+    "3_Maps": "torch.tanh(x) * torch.sigmoid(x + 1)",
+    "4_Scan": "torch.cumsum(x, dim=1)",
+    "5_Product": "torch.relu(x @ x.t())",
+    "6_Places": "x.max(dim=1)[1]",
+    "7_Window": "nn.functional.max_pool2d(x.view(1, 1, 40, 24), 3, 2)",
+}
+EVALUATOR = """
+import litellm
+
+class Result:
+    compiled, runtime, ref_runtime = True, 2.0, 3.0
+    metadata = {"hardware": "made up", "build": __import__("os").environ["TORCH_EXTENSIONS_DIR"]}
+
+def eval_kernel_against_ref(source, answer, **settings):
+    assert "class Model(" in source, source
+    if "raises" in answer:
+        raise RuntimeError("no such lock")
+    if "retry" in answer:
+        return None
+    if "hangs" in answer:
+        while True:
+            continue
+    found = Result()
+    found.correctness = "right" in answer
+    found.metadata = {**Result.metadata, "trials": str(settings["num_correct_trials"])}
+    return found
+"""
+CHECKER = """
+def validate_kernel_static(code, backend, precision):
+    return "pass" not in code, ["word pass"] if "pass" in code else [], []
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    level, package = tmp_path / "kb" / "KernelBench" / "level1", tmp_path / "kb" / "src" / "kernelbench"
+    level.mkdir(parents=True)
+    package.mkdir(parents=True)
+    (level / "2_Softmax.py").write_text(SQUARE)
+    for name, forward in FORWARDS.items():
+        (level / f"{name}.py").write_text(SQUARE.replace("torch.softmax(self.norm(x), dim=1)", forward))
+    (level / "11_Sort.py").write_text(SORTED)
+    (level / "notes.txt").write_text("no problem")
+    (package / "__init__.py").write_text("from openai import OpenAI\nfrom tqdm import tqdm\n")
+    (package / "eval.py").write_text(EVALUATOR)
+    (package / "kernel_static_checker.py").write_text(CHECKER)
+    return tmp_path / "kb"
+
+
+def asked(checkout: Path, text: str, *, timeout_s: float = 60.0) -> dict[str, Any]:
+    answer = checkout / "answer.py"
+    answer.write_text(text)
+    module = checkout / "KernelBench" / "level1" / "2_Softmax.py"
+    with Helpers.started(is_early=False) as helpers:
+        return ask_official(
+            checkout, module, answer, timeout_s=timeout_s, evaluator=helpers.evaluator, needs_cuda=False
+        )
+
+
+def test_a_folder_without_problems_is_refused(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "kernelbench", "nowhere", "--level", "3"])
+    assert left.value.code == 2
+    assert "nowhere/KernelBench/level3 has no problems" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(("ids", "reason"), [("2,8", "no problem 8"), ("2,x", "'x' is no number"), ("3-1,9", "9")])
+def test_numbers_that_are_no_problems_are_refused(checkout: Path, ids: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        problems_of(checkout, 1, ids)
+
+
+def test_a_mode_that_is_not_known_is_refused(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "kernelbench", str(checkout), "--modes", "max-autotun"])
+    assert left.value.code == 2
+    assert "did you mean 'max-autotune'" in " ".join(capsys.readouterr().err.split())
+
+
+def test_problems_are_taken_by_number_and_in_the_order_that_is_said(checkout: Path) -> None:
+    assert [*problems_of(checkout, 1, "")] == [2, 3, 4, 5, 6, 7, 11]
+    assert [*problems_of(checkout, 1, "11, 2,11")] == [11, 2]
+
+
+@pytest.mark.thorough
+def test_an_evaluator_that_raises_gives_no_verdict_and_one_that_hangs_is_ended(checkout: Path) -> None:
+    assert asked(checkout, "raises") == {"is_asked": True, "error": "RuntimeError: no such lock"}
+    assert "asked 2 times" in asked(checkout, "retry")["error"]
+    assert "ended without a result" in asked(checkout, "hangs", timeout_s=3.0)["error"]
+
+
+def test_an_evaluator_that_is_not_there_gives_no_verdict(tmp_path: Path, checkout: Path) -> None:
+    (checkout / "src" / "kernelbench" / "eval.py").unlink()
+    assert "No module named 'kernelbench.eval'" in asked(checkout, "right")["error"]
+
+
+def test_the_evaluator_is_called_as_its_own_scripts_call_it(checkout: Path) -> None:
+    found = asked(checkout, "right, does pass")
+    assert (found["compiled"], found["is_correct"]) == (True, True)
+    assert found["metadata"]["trials"] == "5"
+    assert Path(found["metadata"]["build"]).name == "extensions"
+    assert found["static"] == {"is_valid": False, "errors": ["word pass"], "warnings": []}
+    assert asked(checkout, "another")["is_correct"] is False
+
+
+def record(name: str, ratio: float | None, **more: Any) -> dict[str, Any]:
+    """Of an answer that is `ratio` times as fast as eager; None: there is no answer."""
+    found: dict[str, Any] = {"name": name, "stage": "official", "why": "", "seconds": {}, "kernels": 1}
+    if ratio is None:
+        return {**found, "stage": "lower", "why": "aten.sort is not lowered yet", **more}
+    row = {"median_ms": 2.0, "answer_speedup": ratio, "low": 0.9 * ratio, "high": 1.1 * ratio}
+    compared = {"differs": "", "notes": [], "refused": {}, "rows": {"answer": {"median_ms": 1.0}, "eager": row}}
+    return {**found, "compared": compared, **more}
+
+
+def official(**more: Any) -> dict[str, Any]:
+    static = {"is_valid": True, "errors": [], "warnings": []}
+    found = {"is_asked": True, "compiled": True, "is_correct": True, "runtime": 1.0, "ref_runtime": 2.0}
+    return {**found, "is_excessive": False, "metadata": {}, "static": static, **more}
+
+
+def test_what_has_no_answer_counts_as_a_problem_and_not_in_the_mean() -> None:
+    told = summary([record("a", 2.0), record("b", 0.5), record("c", None), record("d", 2.0)])
+    assert (told["problems"], told["correct"]) == (4, 3)
+    assert told["all"]["eager"]["fast_p"] == {"0.8": 0.5, "1": 0.5, "1.5": 0.5, "2": 0.0}
+    assert told["all"]["eager"]["geometric_mean"]["estimate"] == pytest.approx(2.0 ** (1 / 3))
+    assert "compiled" not in told["all"]
+
+
+def test_an_answer_that_differs_is_neither_correct_nor_fast() -> None:
+    wrong = record("a", 9.0)
+    wrong["compared"]["differs"] = "result 0 differs"
+    told = summary([wrong])
+    assert told["correct"] == 0
+    assert "eager" not in told["all"]
+
+
+def test_degenerate_problems_are_in_the_table_and_beside_it() -> None:
+    empty = record("a", 4.0)
+    empty["compared"]["notes"] = ["degenerate: zeros pass as the result"]
+    records = [empty, record("b", 2.0)]
+    told = summary(records)
+    assert told["all"]["eager"]["geometric_mean"]["estimate"] == pytest.approx(8**0.5)
+    assert told["without_degenerate"]["eager"]["geometric_mean"]["estimate"] == pytest.approx(2.0)
+    assert "degenerate: zeros pass" in markdown(records, {})
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"is_correct": False, "metadata": {"max_difference": "3"}}, "says wrong: max_difference: 3"),
+        ({"compiled": False, "is_correct": False}, "says not compiled"),
+        ({"ref_runtime": 2.5}, r"its ratio 2.5 is outside of \[1.8, 2.2\]"),
+        ({"is_excessive": True}, "excessive"),
+        ({"static": {"is_valid": False, "errors": ["try"], "warnings": []}}, "static checker refuses: try"),
+    ],
+)
+def test_each_disagreement_is_told(changed: dict[str, Any], reason: str) -> None:
+    (found,) = disagreements(record("a", 2.0, official=official(**changed)))
+    assert re.search(reason, found)
+
+
+def test_where_both_agree_nothing_is_told() -> None:
+    both = record("a", 2.0, official=official())
+    assert disagreements(both) == []
+    assert document([both], {})["summary"]["official"]["fast_p"]["1.5"] == 1.0
+    assert disagreements(record("a", 2.0, official={"is_asked": False, "why": "no GPU"})) == []
+
+
+def words(checkout: Path, out: Path, ids: str = "") -> KernelBenchWords:
+    return KernelBenchWords(checkout, 1, ids, "5", "rules", None, out, 6, "", 60.0, False)
+
+
+@pytest.mark.thorough
+@pytest.mark.opencl
+def test_what_has_a_record_is_not_run_again(checkout: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyopencl")
+    run: list[str] = []
+
+    def solved(file: Path, folder: Path, settings: object, helpers: object, *, tell: object) -> dict[str, Any]:
+        run.append(file.stem)
+        return record(file.stem, None)
+
+    assert run_kernelbench(words(checkout, tmp_path / "out", "11"), solved=solved) == 0
+    assert run_kernelbench(words(checkout, tmp_path / "out", "2,11"), solved=solved) == 0
+    assert run == ["11_Sort", "2_Softmax"]
+    told = json.loads((tmp_path / "out" / "level1.json").read_text())
+    assert [each["name"] for each in told["problems"]] == ["2_Softmax", "11_Sort"]
+    assert "aten.sort is not lowered yet" in (tmp_path / "out" / "level1.md").read_text()
+    (tmp_path / "out" / "level1" / "002" / "record.json").write_text("{}")
+    with pytest.raises(StoreError, match="no record of a problem"):
+        run_kernelbench(words(checkout, tmp_path / "out", "2,11"), solved=solved)
+
+
+@pytest.mark.thorough
+@pytest.mark.opencl
+@pytest.mark.timeout(400)
+def test_a_checkout_is_run_from_end_to_end_on_the_cpu(
+    checkout: Path, in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("pyopencl")
+    words = ["--budget", "1", "--rounds", "6", "--modes", "", "--out", "found", "--json"]
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "kernelbench", str(checkout), *words])
+    captured = capsys.readouterr()
+    assert left.value.code == 0, captured.err
+    *answered, sort = json.loads(captured.out)["problems"]
+    assert len(answered) == 6
+    for each in answered:
+        assert each["correct"], each
+        assert each["compared"]["rows"]["eager"]["low"] > 0
+        assert each["official"] == {"is_asked": False, "why": "it needs CUDA, and the answer is for CPU tensors"}
+    assert (sort["correct"], sort["stage"]) == (False, "lower")
+    assert "aten.sort.default is not lowered" in sort["why"]

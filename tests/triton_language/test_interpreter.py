@@ -1,0 +1,135 @@
+"""`tune --device interpreter`: configurations checked without a GPU, and nothing that looks like a time."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import pytest
+from triton_problems import KERNEL, PROBLEM, TWO, TWO_HEADER, TWO_PROBLEM
+
+from kernelwright.backend.interpreter import backend
+from kernelwright.cli.commands.tune import TuneWords, run_tune
+from kernelwright.errors import BaselineFailed, MissingDependency, UsageError
+from kernelwright.evaluate.device.probe import ProbeReport, select_device
+from kernelwright.problem.outcome import Failed
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.untimed.interpret import NOTHING_TIMED, interpret
+
+IN_PLACE = PROBLEM.replace('x = { role = "input"', 'x = { role = "inout"').replace(
+    'y = { role = "output", dtype = "float32", shape = ["n"] }\n', ""
+)
+TWICE = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale(x, n, factor, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * 128 + tl.arange(0, BLOCK)
+    tl.store(x + at, factor * tl.load(x + at, mask=at < n), mask=at < n)
+"""
+
+
+@pytest.fixture(scope="module")
+def installed():
+    for name in ("triton", "torch"):
+        pytest.importorskip(name, reason="not installed: pip install 'kernelwright[triton]'")
+
+
+def words(problem, **changed):
+    told = {
+        "problem": problem, "budget": "20", "searcher": "auto", "options": (), "seed": 0, "device": "interpreter",
+        "jobs": 1, "run": None, "replay": None, "priors": (), "cache": None, "finalists": 5, "rounds": 20,
+        "is_json": True, "writes_report": True,
+    }  # fmt: skip
+    return TuneWords(**{**told, **changed})
+
+
+def checked(problem, evaluations=20):
+    budget = Budget(evaluations=evaluations)
+    return interpret(problem, settings=TuneSettings(budget=budget, build_processes=1, data_seed=1))
+
+
+def test_without_triton_it_says_what_to_install(triton_problem, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match="needs triton and torch") as caught:
+        run_tune(words(triton_problem()))
+    assert "kernelwright[triton]" in caught.value.hint
+    assert "triton" in backend.InterpreterBackend().unavailable_because()
+
+
+def test_other_languages_are_refused(saxpy):
+    with pytest.raises(UsageError, match="is no Triton kernel"):
+        run_tune(words(saxpy))
+
+
+@pytest.mark.parametrize("option", [{"run": "runs/x"}, {"priors": ("runs/x",)}, {"cache": "hot"}])
+def test_what_only_a_run_has_is_refused(triton_problem, option):
+    with pytest.raises(UsageError, match="nothing is timed, and no run is made"):
+        run_tune(words(triton_problem(), **option))
+
+
+def test_a_machine_without_a_gpu_is_told_of_it():
+    with pytest.raises(MissingDependency) as caught:
+        select_device(ProbeReport((), {"cuda": "no driver"}), language="triton")
+    assert "--device interpreter" in caught.value.hint
+
+
+def test_every_configuration_is_checked_and_ordered(installed, triton_problem, capsys):
+    assert run_tune(words(triton_problem())) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["timed"] is False
+    assert NOTHING_TIMED in told["notes"]
+    rows = told["configurations"]
+    assert len(rows) == 4
+    assert {each["outcome"] for each in rows} == {"right"}
+    assert [each["estimate"] for each in rows] == sorted(each["estimate"] for each in rows)
+    assert all(each["resources"]["registers_per_thread"] > 0 for each in rows)
+    assert "ms" not in json.dumps([[*each] for each in rows])
+
+
+def test_a_table_says_that_nothing_was_timed(installed, triton_problem, capsys):
+    assert run_tune(words(triton_problem(), is_json=False)) == 0
+    out = capsys.readouterr().out
+    assert "4 of 4 feasible: 4 right" in out
+    assert NOTHING_TIMED in out
+    assert " ms" not in out
+
+
+def test_a_configuration_that_computes_something_else_is_found(installed, triton_problem):
+    kernel = KERNEL.replace("program_id(0) * BLOCK", "program_id(0) * 128")  # right for one value alone
+    found = checked(triton_problem(kernel=kernel))
+    wrong = [each for each in found.rows if isinstance(each.outcome, Failed)]
+    assert {each.config["BLOCK"] for each in wrong} == {256}
+    assert {each.config["BLOCK"] for each in found.passed} == {128}
+    assert {each.outcome.stage for each in wrong} == {"check"}
+
+
+def test_an_element_that_is_changed_twice_in_place_is_found(installed, triton_problem):
+    found = checked(triton_problem(kernel=TWICE, problem=IN_PLACE))
+    assert {each.config["BLOCK"] for each in found.rows if isinstance(each.outcome, Failed)} == {256}
+
+
+def test_a_mask_that_is_missing_at_the_edge_fails_the_baseline(installed, triton_problem):
+    kernel = KERNEL.replace(", mask=at < n), mask=at < n)", "))")
+    with pytest.raises(BaselineFailed, match="odd"):
+        checked(triton_problem(kernel=kernel))
+
+
+def test_what_does_not_build_is_the_configurations_failure(installed, triton_problem):
+    kernel = KERNEL.replace("    at = ", "    tl.static_assert(BLOCK != 256)\n    at = ")
+    found = checked(triton_problem(kernel=kernel))
+    failed = [each for each in found.rows if isinstance(each.outcome, Failed)]
+    assert {each.config["BLOCK"] for each in failed} == {256}
+    assert {each.outcome.stage for each in failed} == {"build"}
+
+
+def test_two_kernels_are_launched_one_after_the_other(installed, triton_problem):
+    found = checked(triton_problem(header=TWO_HEADER, kernel=TWO, problem=TWO_PROBLEM))
+    assert {each.config["BLOCK"] for each in found.passed} == {128, 256}
+    wrong = checked(
+        triton_problem(
+            header=TWO_HEADER, kernel=TWO.replace("found = 0.0", "found = 0.5 * BLOCK - 64"), problem=TWO_PROBLEM
+        )
+    )
+    assert [each.config["BLOCK"] for each in wrong.passed] == [128]

@@ -1,0 +1,208 @@
+"""`kernelwright init FILE.py[::NAME]`: a Triton file as people have it, and one call of it, become a problem."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from kernelwright.cli.commands.infer import KernelWords
+from kernelwright.cli.commands.init import run_init
+from kernelwright.errors import MissingDependency, ReferenceFailed, SpecError, UsageError
+from kernelwright.modules.triton.importing import is_triton_file
+from kernelwright.problem.load.problem import load_problem
+from kernelwright.template.load import load_template
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.untimed.interpret import interpret
+
+HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+SOFTMAX = (
+    HEAD
+    + """@triton.jit
+def softmax_kernel(out, x, row_stride, n_rows, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    col = tl.arange(0, BLOCK)
+    values = tl.load(x + row * row_stride + col, mask=col < n_cols, other=-float("inf"))
+    values = tl.exp(values - tl.max(values, axis=0))
+    tl.store(out + row * row_stride + col, values / tl.sum(values, axis=0), mask=col < n_cols)
+
+
+def softmax(x):
+    assert x.is_cuda
+    y = torch.empty_like(x)
+    rows, cols = x.shape
+    softmax_kernel[(rows,)](y, x, x.stride(0), rows, cols, BLOCK=triton.next_power_of_2(cols), num_warps=2)
+    return y
+
+
+def torch_transposed(x):
+    return x.t()
+
+
+def torch_softmax(x):
+    return torch.softmax(x, dim=-1)
+
+
+def example():
+    return softmax(torch.randn(7, 100, device="cuda"))
+"""
+)
+AXPY = (
+    HEAD
+    + """@triton.autotune(
+    configs=[
+        triton.Config({"BLOCK": 256, "UNROLL": 3}, num_warps=2, num_stages=1),
+        triton.Config({"BLOCK": 64, "UNROLL": 3}),
+    ],
+    key=["n"],
+)
+@triton.heuristics({"IS_EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+@triton.jit
+def axpy_kernel(x, y, alpha, n, BLOCK: tl.constexpr, UNROLL: tl.constexpr, IS_EVEN: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, alpha * tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def other_kernel(x):
+    tl.store(x, 1.0)
+
+
+def axpy(x, y, alpha):
+    n = x.numel()
+    axpy_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, alpha, n)
+
+
+def example():
+    return torch.randn(1000), torch.randn(1000), 0.5
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def installed():
+    for name in ("triton", "torch"):
+        pytest.importorskip(name, reason="not installed: pip install 'kernelwright[triton]'")
+
+
+def written(tmp_path, text, *, name="kernels.py", behind=""):
+    file = tmp_path / name
+    file.write_text(text)
+    run_init(KernelWords(file.with_name(f"{name}{behind}"), out=tmp_path / "problem"), is_forced=False)
+    return tmp_path / "problem"
+
+
+def test_without_triton_it_says_what_to_install(tmp_path, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "triton" else real(name, *rest)
+    )
+    with pytest.raises(MissingDependency) as caught:
+        written(tmp_path, SOFTMAX)
+    assert "kernelwright[triton]" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "behind", "message"),
+    [
+        (SOFTMAX.replace("def example", "def exmple"), "", "has no function example"),
+        (SOFTMAX, "::sofmax", "defines no function 'sofmax'"),
+    ],
+)
+def test_what_is_not_in_the_file_is_told_before_it_runs(tmp_path, text, behind, message):
+    with pytest.raises(SpecError, match=message):
+        written(tmp_path, text, behind=behind)
+    assert not (tmp_path / "problem").exists()
+
+
+def test_words_for_plain_kernels_are_refused(tmp_path):
+    file = tmp_path / "kernels.py"
+    file.write_text(SOFTMAX)
+    with pytest.raises(UsageError, match="says them itself"):
+        run_init(KernelWords(file, words=("n=3",)), is_forced=False)
+
+
+def test_only_files_with_a_triton_kernel_are_taken_for_triton(tmp_path):
+    (tmp_path / "module.py").write_text("import torch\n\n\nclass Model(torch.nn.Module):\n    pass\n")
+    (tmp_path / "kernels.py").write_text(SOFTMAX)
+    assert not is_triton_file(tmp_path / "module.py")
+    assert not is_triton_file(tmp_path / "absent.py")
+    assert is_triton_file(tmp_path / "kernels.py")
+    assert is_triton_file(tmp_path / "kernels.py::softmax")
+
+
+def test_a_call_becomes_a_problem_with_the_torch_function_as_its_reference(installed, tmp_path, capsys):
+    folder = written(tmp_path, SOFTMAX)
+    problem = load_problem(folder)
+    template = load_template(problem)
+    assert {each.name: each.role for each in problem.arguments} == {
+        "out": "output", "x": "input", "row_stride": "scalar", "n_rows": "scalar", "n_cols": "scalar",
+    }  # fmt: skip
+    assert dict(problem.workloads[0].sizes) == {"n_rows": 7, "n_cols": 100}
+    assert template.defines["BLOCK"].text == "next_power_of_two(n_cols)"
+    assert template.steps[0].grid[0].text == "n_rows"
+    assert template.default["num_warps"] == 2
+    assert "original.torch_softmax(x)" in (folder / "reference.py").read_text()
+    assert "guess" in capsys.readouterr().out
+    assert (folder / "kernels.py").read_text().endswith(SOFTMAX)
+
+
+def test_the_configurations_of_an_autotuner_are_the_space_and_the_baseline(installed, tmp_path, capsys):
+    folder = written(tmp_path, AXPY, behind="::axpy")
+    template = load_template(load_problem(folder))
+    values = {each.name: each.values for each in template.parameters}
+    assert set(values["BLOCK"]) >= {64, 256}
+    assert values["UNROLL"] == (3,)
+    assert dict(template.default) == {"BLOCK": 256, "UNROLL": 3, "num_warps": 2, "num_stages": 1}
+    assert template.defines["IS_EVEN"].text == "False"
+    assert template.steps[0].grid[0].text == "ceil_div(n, BLOCK)"
+    assert {each.name: each.role for each in load_problem(folder).outputs} == {"y": "inout"}
+    out = capsys.readouterr().out
+    assert "IS_EVEN came from @triton.heuristics" in out
+    assert "the first of 2 configurations" in out
+
+
+@pytest.mark.parametrize(("text", "behind"), [(SOFTMAX, ""), (AXPY, "::axpy_kernel")])
+def test_what_was_written_is_right_in_every_configuration(installed, tmp_path, text, behind):
+    text = text.replace(
+        "    return torch.randn(1000), torch.randn(1000), 0.5", "    axpy(torch.randn(99), torch.randn(99), 0.5)"
+    )
+    folder = written(tmp_path, text, behind=behind)
+    budget = Budget(evaluations=6)
+    found = interpret(folder, settings=TuneSettings(budget=budget, build_processes=1, data_seed=1))
+    assert len(found.passed) == 6
+
+
+BOTH = "other_kernel[(1,)](torch.ones(1))\n    axpy(torch.ones(5), torch.ones(5), 1.0)\n    return torch.randn(1000)"
+NOTHING = SOFTMAX.replace("x.stride(0), rows", "None, rows").replace("row * row_stride", "row * n_cols")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SOFTMAX.replace("return softmax(", "return ("), "launched no kernel"),
+        (AXPY.replace("return torch.randn(1000)", BOTH), "launched .* one Triton kernel"),
+        (SOFTMAX.replace("randn(7", "radn(7"), "AttributeError"),
+        (NOTHING, "'row_stride' .* is None"),
+    ],
+)
+def test_a_call_that_tells_too_little_is_refused(installed, tmp_path, text, message):
+    with pytest.raises((ReferenceFailed, SpecError), match=message):
+        written(tmp_path, text)
+    assert not (tmp_path / "problem").exists()
+
+
+def test_the_command_itself_imports_neither_triton_nor_torch(installed, tmp_path):
+    (tmp_path / "kernels.py").write_text(SOFTMAX)
+    code = (
+        "import sys; from kernelwright.cli.commands.init import *\n"
+        "run_init(KernelWords(Path(sys.argv[1]), out=Path(sys.argv[2])), is_forced=False)\n"
+        "print([each for each in ('torch', 'triton') if each in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "kernels.py", tmp_path / "problem"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
