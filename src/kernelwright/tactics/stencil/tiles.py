@@ -448,7 +448,9 @@ def _cuda(plan: RewriteBuilder, found: Stencil) -> Rewrite:
     names: dict[str, object] = {
         "METHOD": add("METHOD", (_WINDOW, _TILE), _WINDOW, "1: a window in registers; 2: a tile in shared memory"),
         "BLOCK_X": add("BLOCK_X", (16, 32, 64, 128, 256), wide, "threads of a block along the rows"),
-        "BLOCK_Y": add("BLOCK_Y", (1, 2, 4, 8, 16), high, "threads of a block down the rows") if found.down.atom else 1,
+        "BLOCK_Y": add("BLOCK_Y", (1, 2, 4, 8, 16), 256 // wide, "threads of a block down the rows")
+        if found.down.atom
+        else 1,
         "VEC": add(
             "VEC", widths, widths[-1], "points of a row that one thread makes; wide loads where they are aligned"
         ),
