@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from kernelwright.backend.base import BuildUnit, DeviceInfo
+from kernelwright.backend.cuda.driver import load_nvrtc
+from kernelwright.backend.registry import get_backend
 from kernelwright.cli.main import main
 from kernelwright.errors import SpecError, UserError
 from kernelwright.export.run import export_run
@@ -130,6 +133,41 @@ def test_a_gpus_file_launches_each_kernel_on_the_current_stream(record_run: Reco
     assert "torch/" not in text, "PyTorch's headers take a compiler most of a minute"
     assert "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)" in text
     assert "functions=" not in text, "PyTorch's own binding needs its headers"
+
+
+MACRO = """
+#define LANES_OP(op) /* one for each */ \\
+  __device__ float lanes_##op(float a) { \\
+    return a; \\
+  }
+
+LANES_OP(plus)
+#define LAST 1 \\
+
+__device__ int number() { return LAST; } // said
+"""
+
+
+def test_macros_over_lines_stay_macros_and_the_kernels_compile(record_run: RecordRun, tmp_path: Path) -> None:
+    folder = problem(tmp_path / "p", language="cuda")
+    file = folder / "program.cu"
+    file.write_text(file.read_text().replace("// scaled", MACRO + "// scaled").replace("// most", MACRO + "// most"))
+    tree = ast.parse(exported(record_run(folder, [{}]), tmp_path / "out"))
+    (source,) = (
+        ast.literal_eval(each.value)
+        for each in tree.body
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "_SOURCE"
+    )
+    assert "#define LANES_OP(op)" in source
+    assert "said" not in source
+    if load_nvrtc() is None:
+        pytest.skip("needs NVRTC: pip install 'kernelwright[cuda]'")
+    kernels = re.sub(r"#include <(cuda_runtime.h|cstdint|stdexcept|vector)>", "", source).partition(
+        "static void check"
+    )[0]
+    device = DeviceInfo("cuda", "cuda:0", "H100", "gpu", {"compute_capability": 90, "shared_memory_per_block": 232448})
+    unit = BuildUnit("cuda", kernels, "program.cu", (), ("--compiler=nvrtc",), ("kernel_1",))
+    assert get_backend("cuda").compile(unit, device, tmp_path).unit == unit
 
 
 def test_what_is_exported_unasked_has_the_file_for_a_module(saxpy: Path, record_run: RecordRun, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from kernelwright.source.normal.draft import masked_comments
 from kernelwright.store.event import RunStarted
 from kernelwright.template.model import Candidate
 
+ALIGNMENT = 512
 _HOST_HEADERS = ("cstdint", "stdexcept", "vector")
 _LAUNCH = "void launch(const std::vector<std::uintptr_t> &addresses, int device, std::uintptr_t stream_address)"
 _BINDING = "".join(f"#include <{name}>\n" for name in ("pybind11/pybind11.h", "pybind11/stl.h", *_HOST_HEADERS)) + (
@@ -153,16 +154,22 @@ def _tensors(problem: Problem, kind: str, signature: Mapping[str, Any]) -> str:
     }
     returned = {"tensor": "found[0]", "tuple": "tuple(found)", "list": "found"}[signature["returns"]]
     device = "cpu" if kind == "cpu" else "cuda"
-    return f"""import operator
-
-import torch
+    return f"""import torch
 
 _PLACES = {taken!r}  # which arguments of forward the kernels read
 _FIXED = {fixed!r}  # and which they are made for
 _STATE = {signature["state"]!r}
+_PATHS = {{name: target.split(".") for target, name in _STATE.items()}}
 _TENSORS = {{{", ".join(f"{name!r}: {row}" for name, row in rows.items())}}}
 _UPDATES = {signature["updates"]!r}  # buffers that forward changes
 _OUTPUTS = {{{", ".join(f"{name!r}: {row}" for name, row in outputs.items())}}}
+
+
+def _state(module, path):
+    for part in path[:-1]:
+        module = module._modules[part]  # a module's own attributes take ten times as long
+    found = module._parameters.get(path[-1])
+    return module._buffers[path[-1]] if found is None else found
 
 
 def _run(module, given):
@@ -170,20 +177,22 @@ def _run(module, given):
         if given[place] != value:
             raise ValueError(f"argument {{place}} is {{given[place]!r}}, and the kernels are made for {{value!r}}")
     named = {{name: given[place] for place, name in _PLACES.items()}}
-    named |= {{name: operator.attrgetter(target)(module) for target, name in _STATE.items()}}
+    for name, path in _PATHS.items():
+        named[name] = _state(module, path)
     for name, tensor in named.items():
         shape, dtype = _TENSORS[name]
-        if tuple(tensor.shape) != shape or tensor.dtype != dtype or tensor.device.type != {device!r}:
+        if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_{device}:
             raise ValueError(
                 f"{{name}} is {{tuple(tensor.shape)}} of {{tensor.dtype}} on {{tensor.device}}, "
                 f"and the kernels are made for {{shape}} of {{dtype}} on {device}"
             )
-        named[name] = tensor.detach().contiguous()
+        if not tensor.is_contiguous():
+            named[name] = tensor.contiguous()
     device = next(iter(named.values())).device
     outputs = {{name: torch.empty(shape, dtype=dtype, device=device) for name, (shape, dtype) in _OUTPUTS.items()}}
     _launch(named | outputs)
     for target, name in _UPDATES.items():
-        operator.attrgetter(target)(module).copy_(outputs[name])
+        _state(module, target.split(".")).copy_(outputs[name])
     found = [each for name, each in outputs.items() if name not in _UPDATES.values()]
     return {returned}
 """
@@ -205,8 +214,11 @@ def _values(plan: LaunchPlan, kind: type[ScalarArgument | LocalArgument]) -> dic
 def _source(rendered: Job) -> str:
     """The kernels with their values on top, without comments, which checkers of answers read as code."""
     defines = "".join(f"#define {name} {text}\n" for name, text in rendered.unit.macros)
-    lines = [line.rstrip() for line in masked_comments(rendered.unit.source).splitlines()]
-    return defines + "\n".join(line for line in lines if line) + "\n"
+    lines = [""]
+    for line in masked_comments(rendered.unit.source).splitlines():
+        if line.strip() or lines[-1].endswith("\\"):  # an empty line ends a macro that goes on
+            lines.append(line.rstrip())
+    return defines + "\n".join(lines[1:]) + "\n"
 
 
 def _quoted(text: str) -> str:
@@ -260,7 +272,7 @@ def _launch(tensors):
     """The kernels work on the tensors' own memory."""
     context, queue, kernels, known = _built()
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
-    arrays = {{name: tensor.reshape(-1).view(torch.uint8).numpy() for name, tensor in tensors.items()}}
+    arrays = {{name: tensor.detach().reshape(-1).view(torch.uint8).numpy() for name, tensor in tensors.items()}}
     buffers = known | {{name: cl.Buffer(context, flags, hostbuf=array) for name, array in arrays.items()}}
     for kernel, (_, work_items, group, names) in zip(kernels, _LAUNCHES):
         kernel.set_args(*(buffers[name] for name in names))
@@ -292,7 +304,7 @@ def _cuda(rendered: Job, device: DeviceInfo, name: str) -> str:
 from torch.utils.cpp_extension import load_inline
 
 _ARGUMENTS = {tensors!r}
-_SCRATCH = {rendered.scratch_bytes!r}
+_SCRATCH_BYTES, _OFFSETS = {_packed(rendered.scratch_bytes)!r}  # one allocation a call
 _SOURCE = {_quoted(head + _source(rendered) + _host(launches))}
 _SLIM = "no_implicit_headers"  # PyTorch's own headers, which are not needed, take most of a minute
 _BUILT = load_inline(
@@ -306,11 +318,20 @@ _BUILT = load_inline(
 
 def _launch(tensors):
     device = next(iter(tensors.values())).device
-    scratch = {{name: torch.empty(max(1, count), dtype=torch.uint8, device=device) for name, count in _SCRATCH.items()}}
-    known = tensors | scratch
-    stream = torch.cuda.current_stream(device).cuda_stream
-    _BUILT.launch([known[name].data_ptr() for name in _ARGUMENTS], device.index, stream)
+    scratch = torch.empty(_SCRATCH_BYTES, dtype=torch.uint8, device=device)
+    known = {{name: scratch.data_ptr() + offset for name, offset in _OFFSETS.items()}}
+    addresses = [known[name] if name in known else tensors[name].data_ptr() for name in _ARGUMENTS]
+    _BUILT.launch(addresses, device.index, torch.cuda.current_stream(device).cuda_stream)
 """
+
+
+def _packed(byte_counts: Mapping[str, int]) -> tuple[int, dict[str, int]]:
+    """Bytes of one allocation for all buffers, and where each begins, aligned as PyTorch aligns its own."""
+    end, offsets = 0, {}
+    for name, count in byte_counts.items():
+        offsets[name] = end
+        end += -(-max(1, count) // ALIGNMENT) * ALIGNMENT
+    return end, offsets
 
 
 def _host(launches: str) -> str:

@@ -162,7 +162,7 @@ def as_type(c_type: str, text: str) -> str:
 def in_one_line(text: str) -> str:
     """The text without line ends, so that lines behind it keep their numbers: pragmas as `_Pragma`, no comments."""
     lines = []
-    for line in masked_comments(text).splitlines():
+    for line in masked_comments(text).replace("\\\n", " \n").splitlines():
         directive = next(directives(line), None)
         if directive is not None and directive.word != "pragma":
             raise LeftAsIs("a conditional in what would be put elsewhere")
@@ -171,9 +171,16 @@ def in_one_line(text: str) -> str:
 
 
 def masked_comments(text: str) -> str:
-    """The text with blanks for comments; literals stay."""
+    """The text with blanks for comments; literals and the ends of lines that go on stay."""
     pieces = []
     for token in tokens_of(text):
         own = text[token.span.start : token.span.end]
-        pieces.append(re.sub(r"[^\n]", " ", own) if token.kind == "space" else own)
+        pieces.append(_COMMENT.sub(_blank, own) if token.kind == "space" else own)
     return "".join(pieces)
+
+
+_COMMENT = re.compile(r"//(?:\\\n|[^\n])*|/\*.*?\*/", re.DOTALL)
+
+
+def _blank(comment: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", comment[0])
