@@ -204,7 +204,9 @@ def bench_kernelbench(
         "kernelbench"
     ),
     rounds: Annotated[int, typer.Option(help="Of timing an answer and PyTorch in turns.", min=6)] = 30,
-    max_autotune: Annotated[bool, typer.Option("--max-autotune", help="Compile with max-autotune, too.")] = False,
+    modes: Annotated[
+        str, typer.Option(help="Of torch.compile, to time beside eager: compiled, max-autotune, both or none.")
+    ] = "compiled",
     timeout: Annotated[float, typer.Option(help="Most seconds for each judgement of an answer.", min=1.0)] = 900.0,
     *,
     json: JsonFlag = False,
@@ -219,7 +221,7 @@ def bench_kernelbench(
     from kernelwright_bench.modules.kernelbench import KernelBenchWords, run_kernelbench
 
     words = KernelBenchWords(
-        checkout, level, ids, budget, model, device, out, rounds, max_autotune, timeout, json
+        checkout, level, ids, budget, model, device, out, rounds, modes, timeout, json
     )  # fmt: skip
     raise typer.Exit(run_kernelbench(words))
 

@@ -317,6 +317,7 @@ REFUSED_CALLS = {
     "io_uring_setup": (425, 8, "name", 0), "setrlimit": (160, 7, "name", 0), "kill": (62, 0, 0, 0),
     "unshare": (272, 0x10000000, 0, 0), "prctl": (157, 1, 0, 0), "x32": (0x40000000 | 39, 0, 0, 0),
     "symlink": (88, "name", "name", 0), "setxattr": (188, "name", "name", "name"), "utimensat": (280, -100, "name", 0),
+    "setpriority": (141, 0, 0, 5), "sched_setaffinity": (203, 0, 8, "name"), "fcntl F_SETOWN": (72, 1, 8, 1),
 }  # fmt: skip
 
 
@@ -332,3 +333,16 @@ def test_a_kernel_cannot_call_what_no_launch_needs(session, confined):
         pytest.skip(f"no filter here: {notes}")
     assert own > 0  # getpid
     assert dict(zip(REFUSED_CALLS, answers, strict=True)) == dict.fromkeys(REFUSED_CALLS, -1)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the assembly is for x86-64")
+def test_a_kernel_that_changes_a_files_mode_changes_nothing(session, confined):
+    """Modes outlive processes, and no fence for writes covers them."""
+    calls = "x[0] = call(90, (long)name, 0, 0); x[1] = call(72, 1, 3, 0);"  # chmod, and fcntl F_GETFL
+    source = f"{CALL}__kernel void k(__global long *x) {{ volatile char name[2] = {{'.', 0}}; {calls} }}"
+    (answer, flags), notes = confined.call((source, 2), timeout_s=60)
+    if notes:
+        pytest.skip(f"no filter here: {notes}")
+    assert answer == 0, "a linker goes on"
+    assert flags > 0, "other questions about a file are answered"
+    assert confined.folder.stat().st_mode & 0o777

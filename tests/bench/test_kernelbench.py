@@ -5,6 +5,7 @@ The checkouts are of our own writing; a fake evaluator stands where the official
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -38,6 +39,13 @@ def get_init_inputs():
     return []
 """
 SORTED = SQUARE.replace("torch.softmax(self.norm(x), dim=1)", "torch.sort(self.norm(x))[0]")
+FORWARDS = {
+    "3_Maps": "torch.tanh(x) * torch.sigmoid(x + 1)",
+    "4_Scan": "torch.cumsum(x, dim=1)",
+    "5_Product": "torch.relu(x @ x.t())",
+    "6_Places": "x.max(dim=1)[1]",
+    "7_Window": "nn.functional.max_pool2d(x.view(1, 1, 40, 24), 3, 2)",
+}
 EVALUATOR = """
 import litellm
 
@@ -71,6 +79,8 @@ def checkout(tmp_path: Path) -> Path:
     level.mkdir(parents=True)
     package.mkdir(parents=True)
     (level / "2_Softmax.py").write_text(SQUARE)
+    for name, forward in FORWARDS.items():
+        (level / f"{name}.py").write_text(SQUARE.replace("torch.softmax(self.norm(x), dim=1)", forward))
     (level / "11_Sort.py").write_text(SORTED)
     (level / "notes.txt").write_text("no problem")
     (package / "__init__.py").write_text("from openai import OpenAI\nfrom tqdm import tqdm\n")
@@ -96,14 +106,21 @@ def test_a_folder_without_problems_is_refused(in_tmp: Path, capsys: pytest.Captu
     assert "nowhere/KernelBench/level3 has no problems" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize(("ids", "reason"), [("2,7", "no problem 7"), ("2,x", "'x' is no number"), ("3-1,5", "5")])
+@pytest.mark.parametrize(("ids", "reason"), [("2,8", "no problem 8"), ("2,x", "'x' is no number"), ("3-1,9", "9")])
 def test_numbers_that_are_no_problems_are_refused(checkout: Path, ids: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         problems_of(checkout, 1, ids)
 
 
+def test_a_mode_that_is_not_known_is_refused(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "kernelbench", str(checkout), "--modes", "max-autotun"])
+    assert left.value.code == 2
+    assert "did you mean 'max-autotune'" in " ".join(capsys.readouterr().err.split())
+
+
 def test_problems_are_taken_by_number_and_in_the_order_that_is_said(checkout: Path) -> None:
-    assert [*problems_of(checkout, 1, "")] == [2, 11]
+    assert [*problems_of(checkout, 1, "")] == [2, 3, 4, 5, 6, 7, 11]
     assert [*problems_of(checkout, 1, "11, 2,11")] == [11, 2]
 
 
@@ -193,7 +210,7 @@ def test_where_both_agree_nothing_is_told() -> None:
 
 
 def words(checkout: Path, out: Path, ids: str = "") -> KernelBenchWords:
-    return KernelBenchWords(checkout, 1, ids, "5", "rules", None, out, 6, False, 60.0, False)
+    return KernelBenchWords(checkout, 1, ids, "5", "rules", None, out, 6, "", 60.0, False)
 
 
 @pytest.mark.thorough
@@ -207,14 +224,16 @@ def test_what_has_a_record_is_not_run_again(checkout: Path, tmp_path: Path) -> N
         return record(file.stem, None)
 
     assert run_kernelbench(words(checkout, tmp_path / "out", "11"), solved=solved) == 0
-    assert run_kernelbench(words(checkout, tmp_path / "out"), solved=solved) == 0
+    assert run_kernelbench(words(checkout, tmp_path / "out", "2,11"), solved=solved) == 0
     assert run == ["11_Sort", "2_Softmax"]
     told = json.loads((tmp_path / "out" / "level1.json").read_text())
     assert [each["name"] for each in told["problems"]] == ["2_Softmax", "11_Sort"]
     assert "aten.sort is not lowered yet" in (tmp_path / "out" / "level1.md").read_text()
+    with pytest.raises(UsageError, match="was made with the budget '5', and now it is '7'"):
+        run_kernelbench(dataclasses.replace(words(checkout, tmp_path / "out"), budget="7"), solved=solved)
     (tmp_path / "out" / "level1" / "002" / "record.json").write_text("{}")
     with pytest.raises(StoreError, match="no record of a problem"):
-        run_kernelbench(words(checkout, tmp_path / "out"), solved=solved)
+        run_kernelbench(words(checkout, tmp_path / "out", "2,11"), solved=solved)
 
 
 @pytest.mark.thorough
@@ -225,13 +244,16 @@ def test_a_checkout_is_run_from_end_to_end_on_the_cpu(
 ) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("pyopencl")
+    words = ["--budget", "1", "--rounds", "6", "--modes", "", "--out", "found", "--json"]
     with pytest.raises(SystemExit) as left:
-        main(["bench", "kernelbench", str(checkout), "--budget", "1", "--rounds", "6", "--out", "found", "--json"])
+        main(["bench", "kernelbench", str(checkout), *words])
     captured = capsys.readouterr()
     assert left.value.code == 0, captured.err
-    softmax, sort = json.loads(captured.out)["problems"]
-    assert softmax["correct"], softmax
-    assert softmax["compared"]["rows"]["eager"]["low"] > 0
-    assert softmax["official"] == {"is_asked": False, "why": "it needs CUDA, and the answer is for CPU tensors"}
+    *answered, sort = json.loads(captured.out)["problems"]
+    assert len(answered) == 6
+    for each in answered:
+        assert each["correct"], each
+        assert each["compared"]["rows"]["eager"]["low"] > 0
+        assert each["official"] == {"is_asked": False, "why": "it needs CUDA, and the answer is for CPU tensors"}
     assert (sort["correct"], sort["stage"]) == (False, "lower")
     assert "aten.sort.default is not lowered" in sort["why"]

@@ -110,6 +110,26 @@ def test_host_code_is_left_out_of_what_is_compiled() -> None:
     assert device_text(source, "cuda") == source.replace(b"#include <vector>", b" " * 17)
 
 
+def test_kernels_of_namespaces_have_plain_names() -> None:
+    source = b"namespace a { namespace b {\n__device__ float one() { return 1; }\n}\n// {\n"
+    source += b"__global__ void k(float *x) { x[0] = b::one() + std::max(1.f, 2.f); }\n}  // namespace a\n"
+    source += b'using namespace a;\nextern "C" void run(float *x) { a::k<<<1, 1>>>(x); }\n'
+    left = device_text(source, "cuda").decode()
+    assert "namespace" not in left.replace("// namespace a", "")
+    assert "b::" not in left
+    assert "extern" not in left
+    assert "std::max" in left
+    assert len(left) == len(source)
+    assert left.count("{") == left.count("}") + 1, "the one of the comment"
+
+
+def test_launches_of_templates_of_templates_are_read() -> None:
+    host = "void f(float *x, int n) { k<half, act<half>, true><<<(n + 63) / 64, 64>>>(x, n); }"
+    found = find_launch("__global__ void k(float *x, int n) {}\n" + host, "k", ["x", "n"], frozenset())
+    assert found is not None
+    assert found.grid == ("ceil_div(n, 64)",)
+
+
 @pytest.mark.parametrize(
     ("bytes_text", "expected"),
     [("n * sizeof(float)", "n * 4"), ("sizeof(float4) * n", "16 * n"), ("2 * n * sizeof(T)", "2 * n * 4"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,35 @@ def test_a_part_of_what_is_joined_is_read_only_where_it_has_something() -> None:
     assert "= i0 % 20 < 10 ? x[(i0 / 20) * 10 + i0 % 20] : x[(i0 / 20) * 10 + i0 % 20 - 10];" in text
 
 
+def test_a_place_that_a_tensor_names_is_read_within_the_tensor() -> None:
+    places = node("places", "aten._to_copy.default", [6, 10], "int64", self=X)
+    taken = node("taken", "aten.gather.default", [6, 10], self=X, dim=1, index={"ref": "places"})
+    text = lower(graph(places, taken)).text("opencl")
+    assert re.search(r"x\[\(\(i0 / 10\) \* 10\) \+ min\(max\(.* < 0 \? .* \+ 10 : .*, 0\), 9\)\];", text), text
+
+
+def test_a_question_about_a_number_is_asked_of_its_own_type() -> None:
+    """As a bool, NaN equals itself."""
+    text = lower(graph(node("lost", "aten.isnan.default", [6, 10], "bool", self=X))).text("opencl")
+    assert "(uchar)" not in text
+    assert "x[i0] != 0" not in text
+
+
+def test_places_of_a_maximum_are_computed_only_where_they_are_used() -> None:
+    both = node("both", "aten.max.dim", [6], self=X, dim=1, keepdim=False)
+    both["results"].append({"shape": [6], "dtype": "int64"})
+    values = {"name": "values", "op": "getitem", "arguments": {"of": {"ref": "both"}, "index": 0}}
+    first = {**values, "results": both["results"][:1]}
+    assert lower(graph(both, first)).text("opencl").count("for (") == 1
+    second = {
+        **values,
+        "name": "places",
+        "arguments": {"of": {"ref": "both"}, "index": 1},
+        "results": both["results"][1:],
+    }
+    assert lower(graph(both, first, second)).text("opencl").count("for (") == 2
+
+
 def test_a_buffer_that_forward_changes_is_an_output_and_an_input_is_refused() -> None:
     def changed(kind: str) -> Graph:
         x = {"name": "x", "kind": kind, "target": "count", "shape": [6, 10], "dtype": "float32", "values": {}}
@@ -110,6 +140,18 @@ def test_a_buffer_that_forward_changes_is_an_output_and_an_input_is_refused() ->
     assert lower(changed("buffer")).outputs == ("out0", "out1")
     with pytest.raises(SpecError, match="count: forward changes this input"):
         lower(changed("input"))
+
+
+def test_a_counter_that_forward_changes_is_not_always_what_it_was_first() -> None:
+    values = {"low": 0.0, "high": 0.0, "deviation": 0.0}
+    count = {"name": "p1", "kind": "buffer", "target": "count", "shape": [], "dtype": "int64", "values": values}
+    place = {**count, "name": "p2", "target": "place"}
+    more = node("more", "aten.add.Tensor", [], "int64", self={"ref": "p1"}, other={"ref": "p2"}, alpha=1)
+    outputs = [{"ref": "more", "mutates": "count"}]
+    counted = read_graph({"inputs": [count, place], "nodes": [more], "outputs": outputs, "call": []})
+    text = files_of("counted", b"", counted, lower(counted))["problem.toml"].decode()
+    assert "range = [0, 1000] }  # buffer count" in text
+    assert "range = [0, 0] }  # buffer place" in text
 
 
 def test_what_later_kernels_read_is_scratch() -> None:
@@ -142,6 +184,19 @@ def test_the_text_for_cuda_compiles(tmp_path: Path) -> None:
     chosen = node("y", "aten.where.self", [6, 10], condition={"ref": "positive"}, self={"ref": "rows"}, other=X)
     source = lower(graph(SCALE, SOFTMAX, compare, chosen)).text("cuda")
     unit = BuildUnit("cuda", source, "program.cu", (), ("--compiler=nvrtc",), ("kernel_1",))
+    assert get_backend("cuda").compile(unit, device, tmp_path).unit == unit
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_types_of_16_bits_are_computed_with_as_floats_and_compile(dtype: str, tmp_path: Path) -> None:
+    scaled = node("scaled", "aten.mul.Tensor", [6, 10], dtype, self=X, other=0.5)
+    rows = node("rows", "aten._softmax.default", [6, 10], dtype, self={"ref": "scaled"}, dim=-1, half_to_float=False)
+    program = lower(graph(scaled, rows, dtype=dtype))
+    assert "float own_t1" in program.text("opencl")
+    if load_nvrtc() is None:
+        pytest.skip("needs NVRTC: pip install 'kernelwright[cuda]'")
+    device = DeviceInfo("cuda", "cuda:0", "H100", "gpu", {"compute_capability": 90, "shared_memory_per_block": 232448})
+    unit = BuildUnit("cuda", program.text("cuda"), "program.cu", (), ("--compiler=nvrtc",), ("kernel_1",))
     assert get_backend("cuda").compile(unit, device, tmp_path).unit == unit
 
 

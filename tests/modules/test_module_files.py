@@ -91,6 +91,64 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(4, 3, 6, 5)]
 """,
+    "rows_by_number": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(9, 5)
+    def forward(self, tokens, x, places):
+        rows = self.table(tokens).sum(dim=2) + x[:, places[0, :5]]
+        best, where = torch.max(torch.gather(rows, 1, places), dim=1)
+        chosen = x.index_select(0, places[1, 1:3]) + x[places[:2, :3], tokens[0, :3] % 5].mean()
+        return best * torch.tensor(0.5), where, chosen
+def get_inputs():
+    return [torch.randint(0, 9, (4, 5)), torch.randn(4, 5), torch.randint(0, 4, (4, 5))]
+""",
+    "masks_and_steps": """
+class Model(nn.Module):
+    def forward(self, x):
+        below = torch.arange(7).unsqueeze(1) >= torch.arange(7)
+        x = torch.where(below, x, torch.full_like(x, float("-inf")))
+        whole = torch.logical_or(x.isinf().sum(dim=2) > 3, (x > -1).all(dim=2) | x.isnan().any(dim=2))
+        pooled = nn.functional.adaptive_avg_pool2d(torch.remainder(x.clamp(-3, 3), 0.75).unsqueeze(1), 1)
+        return torch.softmax(x, dim=-1), whole, pooled.flatten(1), torch.var(x.clamp(-3), dim=2), torch.sign(x).prod(1)
+def get_inputs():
+    return [torch.randn(3, 7, 7)]
+""",
+    "windows_and_copies": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.off = nn.Dropout(0.0)
+    def forward(self, x):
+        return self.off(x).unfold(1, 4, 2).amax(dim=3), x.repeat(2, 1, 3) + 1
+def get_inputs():
+    return [torch.randn(2, 9, 5)]
+""",
+    "attention": """
+class Model(nn.Module):
+    def forward(self, q, k, v):
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+def get_inputs():
+    return [torch.randn(2, 3, 8, 16), torch.randn(2, 3, 8, 16), torch.randn(2, 3, 8, 16)]
+""",
+    "halves": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(16, dtype=torch.float16)
+    def forward(self, x, y):
+        return torch.relu(self.norm(x)) @ x.t(), torch.amax(y * 0.5, dim=1), y.float().mean()
+def get_inputs():
+    return [torch.randn(6, 16, dtype=torch.float16), torch.randn(6, 16, dtype=torch.bfloat16)]
+""",
+    "cross_entropy": """
+class Model(nn.Module):
+    def forward(self, x, y):
+        return nn.functional.cross_entropy(x, y)
+def get_inputs():
+    return [torch.rand(33, 8), torch.randint(0, 8, (33,))]
+""",
 }
 TAIL = "\ndef get_init_inputs():\n    return []\n"
 

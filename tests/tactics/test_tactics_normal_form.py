@@ -100,9 +100,19 @@ def _map(source: str, way: str = "vector-map", language: Language = "cuda") -> C
 
 HEAD = "__global__ void f(const float* x, float* y, int n) {"
 ROW_HEAD = "__global__ void f(const float* x, const float* w, float* y, int r, int n) {"
+BOUNDED_HEAD = ROW_HEAD.replace("void f", "void __launch_bounds__(128) f")
 CASES = {
     "a functor": _map(f"{FUNCTOR}{HEAD} each<float, act::Scaled<float>>(n, x, y, act::Scaled<float>()); }}"),
     "an object with pointers": _map(f"{OBJECT}{HEAD} body(Caster<float, float>{{x, y}}, n); }}"),
+    "a function that a template is given": _map(f"""template <typename T> __device__ T halved(const T& v) {{
+  return v * (T)0.5f;
+}}
+template <typename T, T (*ACT)(const T&), bool FIRST>
+__device__ __forceinline__ T gated(const T& a, const T& b) {{ return FIRST ? ACT(a) * b : a * ACT(b); }}
+{HEAD} for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {{
+  const float a = x[i], b = x[i];
+  y[i] = gated<float, halved<float>, true>(a, b);
+}} }}"""),
     "a vector type": Case(f"""{VECTORS}{HEAD}
   int i = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
   if (i + 4 <= n) {{
@@ -250,6 +260,14 @@ __global__ void f(const float* x, const float* w, float* y, int r, int n) {
   while (i < n) {{ s += x[row * n + i]; i += 32; }}
   s = warp_sum(s) / n;
   for (int i = lane; i < n; i += 32) y[row * n + i] = (x[row * n + i] - s) * w[i];
+}}""", "row-registers", ROWS, ("ceil_div(r, 4)",), ("128",)),
+    "a warp for each row of a bounded launch": Case(f"""{WARP}{BOUNDED_HEAD}
+  const int row = blockIdx.x * (blockDim.x / 32) + (threadIdx.x / 32);
+  if (row >= r) return;
+  float s = 0.f;
+  for (int i = (threadIdx.x % 32); i < n; i += 32) s += x[row * n + i] * w[i];
+  s = warp_sum(s);
+  for (int i = (threadIdx.x % 32); i < n; i += 32) y[row * n + i] = s;
 }}""", "row-registers", ROWS, ("ceil_div(r, 4)",), ("128",)),
     "a warp for each row, along y": Case(f"""{WARP}{ROW_HEAD}
   const int row = blockIdx.x * blockDim.y + threadIdx.y;

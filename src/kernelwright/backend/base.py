@@ -502,6 +502,9 @@ class Backend(ABC):
         """Folders of this process alone that the driver writes into, wherever they are. Default: none."""
         return ()
 
+    def keep_helpers(self, device: DeviceInfo, folder: Path) -> None:  # noqa: B027
+        """Keep what the device's process made for itself in its folder, before any candidate ran. Default: nothing."""
+
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
         """`artifact` with figures that depend on the launch too, e.g. `occupancy`. Arithmetic only; default: none.
 

@@ -276,6 +276,7 @@ class LocalRunner:
                 measured = lane.measure(built)
                 lane.begin_later()
                 process = lane.process
+                get_backend(self._device.backend).keep_helpers(self._device, process.worker.folder)
             for station, peer in zip(self._stations[1:], peers, strict=True):
                 error = peer.exception()
                 if isinstance(error, KernelwrightError):

@@ -21,6 +21,7 @@ from kernelwright.infer.launch import LaunchReader
 from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch, Question
 from kernelwright.infer.sizes import guess_sizes, size_names
 from kernelwright.infer.symbols import Symbols
+from kernelwright.infer.text.groups import plain_groups
 from kernelwright.infer.text.host import find_launch
 from kernelwright.infer.text.instances import GUESSED_TYPE, guessed_types, instance_text, split_instance
 from kernelwright.infer.words import Words
@@ -98,6 +99,9 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
             kernel = f"{file.name}::{signature.name}"
             notes = (f"{' and '.join(guessed)}: taken for {GUESSED_TYPE}; name another type, as in {kernel}<half>",)
         source, signature = instance, find_kernel(instance, language, file=file, entry=signature.name)
+    plain = plain_groups(source) if language == "cuda" and _is_line(source, signature, given) else source
+    if plain != source:
+        source, signature = plain, find_kernel(plain, language, file=file, entry=signature.name)
     refuse_impossible_values(source, signature, language, file)
     macros = _macros_said(source, signature, given.words)
     analysis = analyse(source, language, entry=signature.name, defines=macros, file=file)
@@ -110,6 +114,13 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
         if is_small or not found.guessed_sizes or found.questions:
             break
     return found
+
+
+def _is_line(source: str, signature: KernelSignature, given: Given) -> bool:
+    """Whether blocks have one axis, as a person or the host's launch says."""
+    names = [each.name for each in signature.parameters or ()]
+    host = find_launch(source, signature.name, names, frozenset(given.words.numbers))
+    return len(given.block or (host.block if host is not None else ())) == 1
 
 
 def _macros_said(source: str, signature: KernelSignature, words: Words) -> dict[str, str]:

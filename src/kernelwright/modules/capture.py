@@ -19,6 +19,8 @@ from kernelwright.problem.user_code import blamed_on_user
 FACTORY = f"{__name__}:make_capture"
 SEED = 42
 """KernelBench's seed for weights."""
+MOST_LOOKED_AT = 1 << 20
+"""Elements, evenly spread, of which an example's deviation is taken."""
 _RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal_")
 
 
@@ -72,10 +74,14 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
     kinds = {"USER_INPUT": "input", "PARAMETER": "parameter", "BUFFER": "buffer"}
     found: list[dict[str, Any]] = []
     call: list[Any] = []
+    constants: list[dict[str, Any]] = []
     for each in exported.graph_signature.input_specs:
         kind = kinds.get(each.kind.name)
         if kind == "input" and hasattr(each.arg, "value"):
             call.append(each.arg.value)
+            continue
+        if kind is None and each.target in known and known[each.target].numel() == 1:
+            constants.append(_constant(each.arg.name, known[each.target]))
             continue
         if kind is None:
             raise ReferenceFailed(
@@ -90,7 +96,9 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
         found.append({"name": name, "kind": kind, "target": each.target or str(len(call) - 1), "own": each.arg.name,
                       **_tensor(tensor), "values": _values(tensor)})  # fmt: skip
     names = {each.pop("own"): each["name"] for each in found}
-    nodes = [_node(node, names) for node in exported.graph.nodes if node.op == "call_function" and not _is_check(node)]
+    nodes = constants + [
+        _node(node, names) for node in exported.graph.nodes if node.op == "call_function" and not _is_check(node)
+    ]
     _refuse_random(nodes, file)
     outputs = [
         {"ref": names.get(each.arg.name, each.arg.name), "mutates": each.target}
@@ -98,6 +106,12 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
     ]
     returns = _returns(exported.call_spec.out_spec, file)
     return {"inputs": found, "nodes": nodes, "outputs": outputs, "call": call, "returns": returns}
+
+
+def _constant(name: str, tensor: Any) -> dict[str, Any]:
+    """A number that the module makes a tensor of, as the operator that fills with it."""
+    arguments = {"fill_value": _plain(tensor.item(), {})}
+    return {"name": name, "op": "aten.full.default", "arguments": arguments, "results": [_tensor(tensor)]}
 
 
 def _returns(structure: Any, file: Path) -> str:
@@ -134,8 +148,9 @@ def _values(tensor: Any) -> dict[str, float]:
     """The example's figures, by which inputs of tests are drawn."""
     if not tensor.numel():
         return {}
-    numbers = tensor.detach().double()
-    low, high, deviation = numbers.min().item(), numbers.max().item(), numbers.std(correction=0).item()
+    numbers = tensor.detach().flatten()
+    some = numbers[:: -(-len(numbers) // MOST_LOOKED_AT)].double()
+    low, high, deviation = numbers.min().item(), numbers.max().item(), some.std(correction=0).item()
     return {
         name: each for name, each in (("low", low), ("high", high), ("deviation", deviation)) if math.isfinite(each)
     }

@@ -11,8 +11,9 @@ from kernelwright.modules.index import TensorIndex, flattened
 
 C_TYPES: Mapping[str, str] = {
     "float32": "float", "float64": "double", "int32": "int", "int64": "long", "bool": "uchar",
+    "float16": "float", "bfloat16": "float",
 }  # fmt: skip
-"""In OpenCL; CUDA's text names `uchar` and `long` itself."""
+"""What is computed with, in OpenCL; CUDA's text names `uchar` and `long` itself. 16 bits are rounded to in memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +29,7 @@ class ElementFormula:
     buffer: str | None = None
     """A load's."""
     index: TensorIndex | None = None
-    """A load's place."""
+    """A load's place; None for a load: its only part is the place."""
     conditions: tuple[str, ...] = ()
     """Where not empty: the first part where they all hold, and only there is it read; else the second."""
 
@@ -76,9 +77,25 @@ def stored(buffer: str, tensor: Tensor) -> Value:
     return Value(tensor, _Memo(lambda indices: load(buffer, flattened(indices, tensor.shape), tensor.dtype)), buffer)
 
 
+def broadcast(indices: tuple[TensorIndex, ...], shape: Sequence[int]) -> tuple[TensorIndex, ...]:
+    """The indices of an operand that is broadcast to a result's shape."""
+    own = indices[len(indices) - len(shape) :] if shape else ()
+    return tuple(TensorIndex(0) if extent == 1 else index for index, extent in zip(own, shape, strict=True))
+
+
 def load(buffer: str, index: TensorIndex, dtype: str) -> ElementFormula:
     """A number that is read."""
     return ElementFormula("", dtype, buffer=buffer, index=index)
+
+
+def load_at(buffer: str, place: ElementFormula, dtype: str) -> ElementFormula:
+    """A number that is read from a place that is computed."""
+    return ElementFormula("", dtype, (place,), buffer=buffer)
+
+
+def position(index: TensorIndex, dtype: str) -> ElementFormula:
+    """An index as a number."""
+    return cast(ElementFormula(index.text(is_operand=True), "int32"), dtype)
 
 
 def apply(form: str, dtype: str, *parts: ElementFormula) -> ElementFormula:
@@ -101,6 +118,11 @@ def guarded(
     return ElementFormula("", value.dtype, (value, other), conditions=tuple(conditions)) if conditions else value
 
 
+def is_float(dtype: str) -> bool:
+    """Whether its numbers are floats."""
+    return "float" in dtype
+
+
 def number(value: float | bool, dtype: str) -> ElementFormula:
     """A constant of a type."""
     return ElementFormula(literal(value, dtype), dtype)
@@ -108,11 +130,11 @@ def number(value: float | bool, dtype: str) -> ElementFormula:
 
 def literal(value: float | bool, dtype: str) -> str:
     """A constant in C."""
-    if not dtype.startswith("float"):
+    if not is_float(dtype):
         text = str(int(value))
         return f"({text})" if text.startswith("-") else text
     value = float(value)
-    suffix = "f" if dtype == "float32" else ""
+    suffix = "" if dtype == "float64" else "f"
     if math.isnan(value):
         return "NAN"
     if math.isinf(value):
@@ -127,4 +149,6 @@ def cast(element: ElementFormula, dtype: str) -> ElementFormula:
         return element
     if dtype == "bool":
         return apply("({0} != 0)", "bool", element)
+    if C_TYPES[element.dtype] == C_TYPES[dtype]:
+        return apply("{0}", dtype, element)
     return apply(f"({C_TYPES[dtype]}){{0}}", dtype, element)

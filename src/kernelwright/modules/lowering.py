@@ -17,14 +17,13 @@ from kernelwright.modules.expression import C_TYPES, Value, stored
 from kernelwright.modules.graph import Graph, GraphNode, Tensor
 from kernelwright.modules.operators import OPERATORS
 from kernelwright.modules.stages import Kernel, Stages, loads_of
-from kernelwright.modules.text import BLOCK, kernel_text
+from kernelwright.modules.text import BLOCK, WORDS, kernel_text
 from kernelwright.problem.model import LaunchStep
 from kernelwright.source.language import Language
 from kernelwright.template.header import Header, launch_step, scratch_argument
 
 MOST_ELEMENTS = 2**31 - 1
 """The most in one tensor, and the most places in a kernel: indices are `int`."""
-_CUDA_WORDS = "typedef unsigned char uchar;\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,8 @@ class LoweredProgram:
             for name in self.tensors
             if name in used and name not in (*self.inputs, *self.outputs)
         )
-        words = _CUDA_WORDS if language == "cuda" and any("uchar" in text for text in kernels) else ""
+        kinds = {self.tensors[name].dtype for name in used} | {"bool" for text in kernels if "uchar" in text}
+        words = "".join(each for (own, kind), each in WORDS.items() if own == language and kind in kinds)
         return Header(steps=tuple(steps), scratch=scratch).render() + words + "\n\n".join(kernels) + "\n"
 
     def _kept(self, place: int) -> set[str]:
@@ -84,6 +84,9 @@ def lower(graph: Graph) -> LoweredProgram:
     """
     _refuse_unknown(graph)
     stages = Stages()
+    stages.taken = {
+        (each.arguments["of"]["ref"], each.arguments["index"]) for each in graph.nodes if each.op == "getitem"
+    }
     values: dict[str, Any] = {each.name: stored(each.name, each.tensor) for each in graph.inputs}
     for node in graph.nodes:
         stages.node = node.name

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernelwright.errors import SpecError
-from kernelwright.modules.expression import ElementFormula, Value, apply, cast, computed, guarded, number, stored
+from kernelwright.modules.expression import (
+    ElementFormula,
+    Value,
+    apply,
+    broadcast,
+    cast,
+    computed,
+    guarded,
+    is_float,
+    number,
+    position,
+    stored,
+)
 from kernelwright.modules.graph import GraphNode, Tensor
 from kernelwright.modules.index import TensorIndex, flattened, unflattened
-from kernelwright.modules.stages import Combiner, Segment, Stages
-from kernelwright.modules.windows import convolution, pooling
+from kernelwright.modules.indexing import embedded, gathered, indexed, selected
+from kernelwright.modules.stages import Combiner, Segment, Stages, in_memory
+from kernelwright.modules.windows import adaptive_mean, convolution, pooling
 
 Given = Mapping[str, Any]
 """A node's arguments, tensors as values."""
@@ -21,26 +35,27 @@ _UNARY = {
     "sqrt": "sqrt({0})", "rsqrt": "(1 / sqrt({0}))", "reciprocal": "(1 / {0})", "sin": "sin({0})", "cos": "cos({0})",
     "tanh": "tanh({0})", "erf": "erf({0})", "abs": "({0} < 0 ? -{0} : {0})", "floor": "floor({0})", "ceil": "ceil({0})",
     "sigmoid": "(1 / (1 + exp(-{0})))", "relu": "({0} < 0 ? 0 : {0})", "silu": "({0} / (1 + exp(-{0})))",
-    "isnan": "({0} != {0})", "logical_not": "(!{0})",
+    "logical_not": "(!{0})", "log2": "log2({0})", "log10": "log10({0})", "exp2": "exp2({0})",
+    "round": "rint({0})", "trunc": "trunc({0})", "sign": "({0} > 0 ? 1 : {0} < 0 ? -1 : {0})", "tan": "tan({0})",
+    "asin": "asin({0})", "acos": "acos({0})", "atan": "atan({0})", "sinh": "sinh({0})", "cosh": "cosh({0})",
 }  # fmt: skip
 _BINARY = {
     "mul": "({0} * {1})", "maximum": "({0} > {1} || {0} != {0} ? {0} : {1})",
-    "minimum": "({0} < {1} || {0} != {0} ? {0} : {1})",
+    "minimum": "({0} < {1} || {0} != {0} ? {0} : {1})", "bitwise_and": "({0} & {1})", "bitwise_or": "({0} | {1})",
+    "bitwise_xor": "({0} ^ {1})", "atan2": "atan2({0}, {1})",
 }  # fmt: skip
+_TRUTHS = {"logical_and": "({0} && {1})", "logical_or": "({0} || {1})", "logical_xor": "({0} != {1})"}
+_KINDS = {"isnan": "({0} != {0})", "isinf": "({0} == INFINITY || {0} == -INFINITY)"}
+"""Questions about a number of its own type."""
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 def _element(value: object, indices: tuple[TensorIndex, ...], dtype: str) -> ElementFormula:
     """An operand's element where it is broadcast to the result's shape."""
     if isinstance(value, Value):
-        return cast(value.at(_broadcast(indices, value.shape)), dtype)
+        return cast(value.at(broadcast(indices, value.shape)), dtype)
     assert isinstance(value, int | float)
     return number(value, dtype)
-
-
-def _broadcast(indices: tuple[TensorIndex, ...], shape: Sequence[int]) -> tuple[TensorIndex, ...]:
-    own = indices[len(indices) - len(shape) :] if shape else ()
-    return tuple(TensorIndex(0) if extent == 1 else index for index, extent in zip(own, shape, strict=True))
 
 
 def _map(form: str, names: Sequence[str], node: GraphNode, given: Given, *, common: str | None = None) -> Value:
@@ -90,7 +105,8 @@ def _divided(stages: Stages, node: GraphNode, given: Given) -> Value:
 def _compared(sign: str) -> Operator:
     def lowered(stages: Stages, node: GraphNode, given: Given) -> Value:
         kinds = [each.dtype for each in (given["self"], given["other"]) if isinstance(each, Value)]
-        common = next((each for each in ("float64", "float32", "int64", "int32", "bool") if each in kinds), "float32")
+        order = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "bool")
+        common = next((each for each in order if each in kinds), "float32")
         return _map(f"({{0}} {sign} {{1}})", ("self", "other"), node, given, common=common)
 
     return lowered
@@ -145,6 +161,36 @@ def _elu(stages: Stages, node: GraphNode, given: Given) -> Value:
     return _map(form, ("self", "alpha", "scale", "input_scale"), node, given)
 
 
+def _kind(form: str) -> Operator:
+    return lambda stages, node, given: _map(form, ("self",), node, given, common=given["self"].dtype)
+
+
+def _truth(form: str) -> Operator:
+    return lambda stages, node, given: _map(form, ("self", "other"), node, given, common="bool")
+
+
+def _remainder(stages: Stages, node: GraphNode, given: Given) -> Value:
+    """With the divisor's sign, as in Python."""
+    form = "({0} - {1} * floor({0} / {1}))" if is_float(node.results[0].dtype) else "(({0} % {1} + {1}) % {1})"
+    return _map(form, ("self", "other"), node, given)
+
+
+def _stepped(stages: Stages, node: GraphNode, given: Given) -> Value:
+    """Numbers at equal distances."""
+    result = node.results[0]
+    start, step = given["start"], given.get("step", 1)
+    return computed(
+        result,
+        lambda indices: apply(
+            "({0} + {1} * {2})",
+            result.dtype,
+            number(start, result.dtype),
+            position(indices[0], result.dtype),
+            number(step, result.dtype),
+        ),
+    )
+
+
 def _filled(stages: Stages, node: GraphNode, given: Given) -> Value:
     value = given.get("fill_value", given.get("s"))
     result = node.results[0]
@@ -192,6 +238,17 @@ def _selected(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> 
     return (*indices[:axis], TensorIndex(given["index"] % source.shape[axis]), *indices[axis:])
 
 
+def _windowed(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
+    """Windows along an axis, whose elements are the last axis of the result."""
+    axis, (*places, inside) = given["dimension"] % len(source.shape), indices
+    return tuple(each * given["step"] + inside if place == axis else each for place, each in enumerate(places))
+
+
+def _repeated(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
+    own = indices[len(indices) - len(source.shape) :]
+    return tuple(index % extent for index, extent in zip(own, source.shape, strict=True))
+
+
 def _flipped(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
     axes = [each % len(source.shape) for each in given["dims"]]
     return tuple(
@@ -215,7 +272,7 @@ def _part(source: Value, result: Tensor, where: Given) -> Value:
 def _joined(stages: Stages, node: GraphNode, given: Given) -> Value:
     """Tensors side by side; each is in memory, so that it is read only where it has something."""
     result, axis = node.results[0], given.get("dim", 0) % len(node.results[0].shape)
-    parts = [each if each.buffer else stages.store(each) for each in given["tensors"] if each.tensor.count]
+    parts = [in_memory(stages, each) for each in given["tensors"] if each.tensor.count]
 
     def element(indices: tuple[TensorIndex, ...]) -> ElementFormula:
         first, found = result.shape[axis], None
@@ -235,7 +292,7 @@ def _below(index: TensorIndex, end: int) -> tuple[str, ...]:
 
 def _padded(stages: Stages, node: GraphNode, given: Given) -> Value:
     result = node.results[0]
-    source = given["self"] if given["self"].buffer else stages.store(given["self"])
+    source = in_memory(stages, given["self"])
     rank = len(source.shape)
     before = [given["pad"][2 * (rank - 1 - axis)] if 2 * (rank - 1 - axis) < len(given["pad"]) else 0
               for axis in range(rank)]  # fmt: skip
@@ -261,7 +318,7 @@ def _axes(given: Given, rank: int, name: str = "dim") -> tuple[int, ...]:
 def _reduced(stages: Stages, source: Value, axes: Sequence[int], combiner: Combiner, dtype: str) -> Value:
     """The reduction with its axes kept as 1: one work-item for each result."""
     read = source.dtype if combiner.startswith("arg") else dtype
-    if combiner not in ("sum", "prod") and not read.startswith("float"):
+    if combiner not in ("sum", "prod") and not is_float(read):
         raise SpecError(f"the {combiner} of {read} is not lowered yet", hint="take floats")
     segments = _segments(source, axes)
     extents = [each.extent for each in segments]
@@ -404,6 +461,34 @@ def _batch_norm(stages: Stages, node: GraphNode, given: Given) -> tuple[Value | 
     return value, None, None, *running
 
 
+def _variance(stages: Stages, node: GraphNode, given: Given) -> Value:
+    """Over all elements but as many as the correction says."""
+    source, result = given["self"], node.results[0]
+    _, variance = _moments(stages, source, _axes(given, len(source.shape)))
+    count = source.tensor.count / max(1, variance.tensor.count)
+    correction = given.get("correction")
+    left = max(0.0, count - (1 if correction is None else correction))
+    return _as_result(_mapped(variance.tensor, "({0} * {1})", variance, count / left if left else math.nan), result)
+
+
+def _counted(form: str) -> Operator:
+    """Whether any or all are true, by how many are not 0."""
+
+    def lowered(stages: Stages, node: GraphNode, given: Given) -> Value:
+        source, result = given["self"], node.results[0]
+        truths = computed(
+            Tensor(source.shape, "int32"), lambda indices: cast(cast(source.at(indices), "bool"), "int32")
+        )
+        total = _reduced(stages, truths, _axes(given, len(source.shape)), "sum", "int32")
+        most = source.tensor.count // max(1, total.tensor.count)
+        found = computed(
+            Tensor(total.shape, "bool"), lambda indices: apply(form.format("{0}", most), "bool", total.at(indices))
+        )
+        return _as_result(found, result)
+
+    return lowered
+
+
 def _vector_norm(stages: Stages, node: GraphNode, given: Given) -> Value:
     source, result, order = given["self"], node.results[0], given.get("ord", 2)
     if order not in (1, 2):
@@ -415,10 +500,18 @@ def _vector_norm(stages: Stages, node: GraphNode, given: Given) -> Value:
 
 
 def _extreme(combiner: Combiner) -> Operator:
-    def lowered(stages: Stages, node: GraphNode, given: Given) -> tuple[Value | None, ...]:
+    """Over all, or along an axis: then with the first place of it."""
+
+    def lowered(stages: Stages, node: GraphNode, given: Given) -> Value | tuple[Value | None, ...]:
         source = given["self"]
-        total = _reduced(stages, source, _axes(given, len(source.shape)), combiner, source.dtype)
-        return _as_result(total, node.results[0]), None
+        axes = _axes(given, len(source.shape))
+        total = _as_result(_reduced(stages, source, axes, combiner, source.dtype), node.results[0])
+        if "dim" not in given:
+            return total
+        if (node.name, 1) not in stages.taken:
+            return total, None
+        place = _reduced(stages, source, axes, "argmax" if combiner == "max" else "argmin", "int64")
+        return total, _as_result(place, node.results[1])
 
     return lowered
 
@@ -426,7 +519,7 @@ def _extreme(combiner: Combiner) -> Operator:
 def _product(stages: Stages, left: Value, right: Value, result: Tensor) -> Value:
     """Matrices, or batches of them."""
     inner = left.shape[-1]
-    left, right = (each if each.buffer else stages.store(each) for each in (left, right))
+    left, right = (in_memory(stages, each) for each in (left, right))
     layout = (*(Segment(extent, is_inner=False) for extent in result.shape), Segment(inner, is_inner=True))
 
     def body(indices: tuple[TensorIndex, ...]) -> ElementFormula:
@@ -455,6 +548,13 @@ OPERATORS: Mapping[str, Operator] = {
     **{name: _unary(form) for name, form in _UNARY.items()},
     **{name: _binary(form) for name, form in _BINARY.items()},
     **{name: _compared(sign) for name, sign in _COMPARISONS.items()},
+    **{name: _kind(form) for name, form in _KINDS.items()},
+    **{name: _truth(form) for name, form in _TRUTHS.items()},
+    "bitwise_not": lambda stages, node, given: _map(
+        "(!{0})" if node.results[0].dtype == "bool" else "(~{0})", ("self",), node, given
+    ),
+    "remainder": _remainder,
+    "arange": _stepped,
     "add": _sum_of_two("+"),
     "sub": _sum_of_two("-"),
     "div": _divided,
@@ -470,7 +570,7 @@ OPERATORS: Mapping[str, Operator] = {
     **dict.fromkeys(
         ("clone", "alias", "_to_copy", "detach", "lift_fresh_copy"), _viewed(lambda indices, source, given: indices)
     ),
-    "expand": _viewed(lambda indices, source, given: _broadcast(indices, source.shape)),
+    "expand": _viewed(lambda indices, source, given: broadcast(indices, source.shape)),
     "permute": _viewed(_permuted),
     "sum": _reduction("sum"),
     "mean": _reduction("sum", is_mean=True),
@@ -479,6 +579,14 @@ OPERATORS: Mapping[str, Operator] = {
     "amax": _reduction("max"),
     "amin": _reduction("min"),
     "linalg_vector_norm": _vector_norm,
+    "var": _variance,
+    "prod": _reduction("prod"),
+    "any": _counted("({0} > 0)"),
+    "all": _counted("({0} == {1})"),
+    "gather": gathered,
+    "index_select": selected,
+    "index": indexed,
+    "embedding": embedded,
     "cumsum": _scanned("sum"),
     "cumprod": _scanned("prod"),
     "argmax": _reduction("argmax"),
@@ -486,6 +594,8 @@ OPERATORS: Mapping[str, Operator] = {
     "slice": _viewed(_sliced),
     "select": _viewed(_selected),
     "flip": _viewed(_flipped),
+    "unfold": _viewed(_windowed),
+    "repeat": _viewed(_repeated),
     "split_with_sizes": _split,
     "cat": _joined,
     "constant_pad_nd": _padded,
@@ -500,6 +610,7 @@ OPERATORS: Mapping[str, Operator] = {
     **dict.fromkeys(("mm", "bmm"), _matmul),
     "addmm": _addmm,
     "convolution": convolution,
+    "_adaptive_avg_pool2d": adaptive_mean,
     **dict.fromkeys(
         ("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"), pooling
     ),

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernelwright.errors import Location, SpecError
+from kernelwright.modules.expression import is_float
 from kernelwright.modules.graph import Graph, Input
 from kernelwright.modules.lowering import LoweredProgram
 from kernelwright.problem.model import ReferenceSpec
@@ -16,6 +17,8 @@ from kernelwright.problem.reference_file import parse_python
 
 MODULE = "module.py"
 KERNELS = ("program.cl", "program.cu")
+COUNTED = 1000
+"""Up to so much more than in the example is a counter that forward changes."""
 _SIGNATURE = "SIGNATURE"
 
 
@@ -38,7 +41,10 @@ def files_of(name: str, source: bytes, graph: Graph, program: LoweredProgram) ->
 
 
 def _problem_text(name: str, graph: Graph, program: LoweredProgram) -> str:
-    arguments = [_input_line(each) for each in graph.inputs if each.name in program.inputs]
+    changed = {each.mutates for each in graph.outputs}
+    arguments = [
+        _input_line(each, is_changed=each.target in changed) for each in graph.inputs if each.name in program.inputs
+    ]
     for output in program.outputs:
         tensor = program.tensors[output]
         fields = f'role = "output", dtype = "{tensor.dtype}", shape = {_shape(tensor.shape)}'
@@ -61,19 +67,19 @@ def _problem_text(name: str, graph: Graph, program: LoweredProgram) -> str:
     )
 
 
-def _input_line(each: Input) -> str:
+def _input_line(each: Input, *, is_changed: bool) -> str:
     fields = [f'role = "input", dtype = "{each.tensor.dtype}", shape = {_shape(each.tensor.shape)}']
-    fields += _drawn(each.tensor.dtype, each.values)
+    fields += _drawn(each.tensor.dtype, each.values, is_changed=is_changed)
     note = f"  # {each.kind} {each.target}"
     return f"{each.name} = {{ {', '.join(fields)} }}{note}"
 
 
-def _drawn(dtype: str, values: Mapping[str, float]) -> Iterator[str]:
+def _drawn(dtype: str, values: Mapping[str, float], *, is_changed: bool) -> Iterator[str]:
     low, high, deviation = (values.get(name) for name in ("low", "high", "deviation"))
     if dtype == "bool" or low is None or high is None or deviation is None:
         return
-    if not dtype.startswith("float"):
-        yield f"range = [{int(low)}, {int(high)}]"
+    if not is_float(dtype):
+        yield f"range = [{int(low)}, {int(high) + (COUNTED if is_changed and low == high else 0)}]"
     elif low == high:  # a weight that begins as 1 or 0 does not stay so
         yield (
             f"range = [{sorted((0.5 * low, 1.5 * low))[0]!r}, {sorted((0.5 * low, 1.5 * low))[1]!r}]"

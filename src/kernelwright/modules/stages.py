@@ -105,6 +105,8 @@ class Stages:
         """What kernels compute."""
         self.node = ""
         """The operator that is lowered."""
+        self.taken: set[tuple[str, int]] = set()
+        """Results of operators with several, by the operator's name and the place, that others take."""
 
     def reduce(
         self, layout: Layout, combiner: Combiner, body: Body, tensor: Tensor, *, covers: bool, name: str = ""
@@ -203,6 +205,11 @@ class Stages:
         name = name or f"t{len(self.buffers) + 1}"
         self.buffers[name] = tensor
         return name
+
+
+def in_memory(stages: Stages, value: Value) -> Value:
+    """The value, stored where it is not yet."""
+    return value if value.buffer else stages.store(value)
 
 
 def loads_of(elements: list[ElementFormula]) -> Iterator[ElementFormula]:

@@ -18,6 +18,30 @@ _FIRST: Mapping[str, float] = {
     "sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf"), "fmax": float("-inf"),
 }  # fmt: skip
 
+_IN_MEMORY: Mapping[tuple[Language, str], tuple[str, str, str]] = {
+    ("opencl", "float16"): ("half", "vload_half({place}, {buffer})", "vstore_half({value}, {place}, {buffer});"),
+    ("cuda", "float16"): ("__half", "__half2float({buffer}[{place}])", "{buffer}[{place}] = __float2half({value});"),
+    ("opencl", "bfloat16"): (
+        "ushort", "as_float((uint){buffer}[{place}] << 16)", "{buffer}[{place}] = bfloat16_of({value});",
+    ),
+    ("cuda", "bfloat16"): (
+        "__nv_bfloat16", "__bfloat162float({buffer}[{place}])", "{buffer}[{place}] = __float2bfloat16({value});",
+    ),
+}  # fmt: skip
+"""Type, load and store of what memory does not hold as it is computed with."""
+WORDS: Mapping[tuple[Language, str], str] = {
+    ("cuda", "bool"): "typedef unsigned char uchar;\n\n",
+    ("cuda", "float16"): "#include <cuda_fp16.h>\n\n",
+    ("cuda", "bfloat16"): "#include <cuda_bf16.h>\n\n",
+    ("opencl", "bfloat16"): (
+        "inline ushort bfloat16_of(const float value) {\n"
+        "  const uint bits = as_uint(value);\n"
+        "  return value != value ? 0x7fff : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;\n"
+        "}\n\n"
+    ),
+}
+"""What a program defines before its kernels where a buffer has such elements."""
+
 BLOCK = 64
 """Work-items of a block: what the plain kernels of the examples take."""
 
@@ -39,20 +63,26 @@ def kernel_text(
     arguments = (*sorted(str(each) for each in read), *writes)
     prefix = "__global " if language == "opencl" else ""
     parameters = [
-        f"{prefix}{'' if each in writes else 'const '}{C_TYPES[tensors[each].dtype]} *{each}" for each in arguments
+        f"{prefix}{'' if each in writes else 'const '}{_memory(language, tensors[each].dtype)[0]} *{each}"
+        for each in arguments
     ]
     opening = "__kernel void" if language == "opencl" else 'extern "C" __global__ void'
     thread = "get_global_id(0)" if language == "opencl" else "blockIdx.x * blockDim.x + threadIdx.x"
     lines = [
         f"// {', '.join(kernel.nodes)}: one work-item for each of {kernel.count}.",
         f"{opening} {name}({', '.join(parameters)}) {{",
-        *(f"  {line}" for line in _body(kernel, thread, kept)),
+        *(f"  {line}" for line in _body(kernel, thread, kept, language)),
         "}",
     ]
     return "\n".join(lines), arguments
 
 
-def _body(kernel: Kernel, thread: str, kept: set[str]) -> Iterator[str]:
+def _memory(language: Language, dtype: str) -> tuple[str, str, str]:
+    plain = (C_TYPES[dtype], "{buffer}[{place}]", "{buffer}[{place}] = {value};")
+    return _IN_MEMORY.get((language, dtype), plain)
+
+
+def _body(kernel: Kernel, thread: str, kept: set[str], language: Language) -> Iterator[str]:
     outer = [
         (index, each.extent)
         for index, each in zip(kernel.variables, kernel.layout, strict=True)
@@ -70,14 +100,19 @@ def _body(kernel: Kernel, thread: str, kept: set[str]) -> Iterator[str]:
             quotient = f"item / {stride}" if stride > 1 else "item"
             yield f"const int {index.text()} = {quotient if place == 0 else f'({quotient}) % {extent}'};"
     for number, stage in enumerate(kernel.stages):
-        yield from _stage(stage, kernel, kept, f"v{number}_")
+        yield from _stage(stage, kernel, kept, f"v{number}_", language)
 
 
-def _stage(stage: Stage, kernel: Kernel, kept: set[str], prefix: str) -> Iterator[str]:
+def _stage(stage: Stage, kernel: Kernel, kept: set[str], prefix: str, language: Language) -> Iterator[str]:
     own = {each.buffer: f"own_{each.buffer}" for each in kernel.stages if each.kind != "store"}
-    lines, text = _statements(stage.element, own, prefix)
+    lines, text = _statements(stage.element, own, prefix, language)
+    store = _memory(language, stage.dtype)[2]
+
+    def stored(value: str) -> str:
+        return store.format(buffer=stage.buffer, place=stage.index.text(), value=value)
+
     if stage.kind == "store":
-        body = [*lines, f"{stage.buffer}[{stage.index.text()}] = {_bare(text)};"]
+        body = [*lines, stored(_bare(text))]
         yield from (_loops(kernel, body) if stage.is_inside else body)
         return
     total = own[stage.buffer]
@@ -92,10 +127,10 @@ def _stage(stage: Stage, kernel: Kernel, kept: set[str], prefix: str) -> Iterato
             if stage.combiner == "sum"
             else f"{total} = {_JOINS[stage.combiner].format(total, text)};"
         )
-        steps = [f"{stage.buffer}[{stage.index.text()}] = {total};"] if stage.kind == "scan" else []
+        steps = [stored(total)] if stage.kind == "scan" else []
         yield from _loops(kernel, [*lines, joined, *steps])
     if stage.kind == "reduce" and stage.buffer in kept:
-        yield f"{stage.buffer}[{stage.index.text()}] = {total};"
+        yield stored(total)
 
 
 def _extreme(stage: Stage, kernel: Kernel, lines: Sequence[str], shown: str) -> Iterator[str]:
@@ -150,7 +185,9 @@ def _loops(kernel: Kernel, body: Sequence[str]) -> Iterator[str]:
         yield f"{'  ' * depth}}}"
 
 
-def _statements(element: ElementFormula, own: Mapping[str, str], prefix: str) -> tuple[list[str], str]:
+def _statements(
+    element: ElementFormula, own: Mapping[str, str], prefix: str, language: Language
+) -> tuple[list[str], str]:
     """Statements that come before, for what is used twice, and the element's text."""
     uses: dict[int, int] = {}
 
@@ -167,8 +204,9 @@ def _statements(element: ElementFormula, own: Mapping[str, str], prefix: str) ->
         if id(each) in known:
             return known[id(each)]
         if each.buffer is not None:
-            assert each.index is not None
-            shown = own.get(each.buffer) or f"{each.buffer}[{each.index.text()}]"
+            place = text(each.parts[0]) if each.index is None else each.index.text()
+            read = _memory(language, each.dtype)[1]
+            shown = own.get(each.buffer) or read.format(buffer=each.buffer, place=_bare(place))
         elif each.conditions:
             value, other = each.parts
             shown = f"({' && '.join(each.conditions)} ? {text(value)} : {text(other)})"

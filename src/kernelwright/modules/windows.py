@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kernelwright.errors import SpecError
 from kernelwright.modules.expression import ElementFormula, Value, apply, computed, guarded, number
 from kernelwright.modules.graph import GraphNode, Tensor
 from kernelwright.modules.index import TensorIndex
-from kernelwright.modules.stages import Segment, Stages
+from kernelwright.modules.stages import Segment, Stages, in_memory
 
 Given = Mapping[str, Any]
 
 
 def convolution(stages: Stages, node: GraphNode, given: Given) -> Value:
     """A convolution or a transposed one, with groups, strides, padding and dilation."""
-    result, weight = node.results[0], _in_memory(stages, given["weight"])
-    source = _in_memory(stages, given["input"])
+    result, weight = node.results[0], in_memory(stages, given["weight"])
+    source = in_memory(stages, given["input"])
     if len(source.shape) != len(result.shape) or len(source.shape) < 3:
         raise SpecError(f"{node.name}: a convolution without a batch is not lowered yet", hint="add the batch's axis")
     groups, is_transposed = given["groups"], given["transposed"]
@@ -61,7 +62,7 @@ def convolution(stages: Stages, node: GraphNode, given: Given) -> Value:
 
 def pooling(stages: Stages, node: GraphNode, given: Given) -> Value | tuple[Value | None, ...]:
     """The largest of each window, or its mean."""
-    source, result = _in_memory(stages, given["self"]), node.results[0]
+    source, result = in_memory(stages, given["self"]), node.results[0]
     rank = 3 if "3d" in node.op else 1 if "1d" in node.op else 2
     window = _each(given["kernel_size"], rank)
     step = _each(given.get("stride") or window, rank)
@@ -97,8 +98,16 @@ def pooling(stages: Stages, node: GraphNode, given: Given) -> Value | tuple[Valu
     )
 
 
-def _in_memory(stages: Stages, value: Value) -> Value:
-    return value if value.buffer else stages.store(value)
+def adaptive_mean(stages: Stages, node: GraphNode, given: Given) -> Value | tuple[Value | None, ...]:
+    """The means of windows that cut each axis into equal parts."""
+    sizes, wanted = given["self"].shape[-2:], tuple(given["output_size"])
+    if any(size % each for size, each in zip(sizes, wanted, strict=True)):
+        raise SpecError(
+            f"{node.name}: {list(sizes)} cannot be cut into {list(wanted)} equal windows, which alone are lowered",
+            hint="take an output size that divides the input's",
+        )
+    window = [size // each for size, each in zip(sizes, wanted, strict=True)]
+    return pooling(stages, replace(node, op="aten.avg_pool2d.default"), {"self": given["self"], "kernel_size": window})
 
 
 def _each(value: int | Sequence[int], rank: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 import tree_sitter
@@ -138,7 +139,9 @@ class Lowering:
                     for child in each.named_children[:1]
                 ]
             elif (name := each.child_by_field_name("declarator")) is not None:
-                found.append(nodes.TemplateParameter(self.expressions.text(name), is_type=False))
+                pointed = re.match(r"\(\s*\*\s*(\w+)\s*\)", self.expressions.text(name))  # to a function
+                named = pointed[1] if pointed else self.expressions.text(name)
+                found.append(nodes.TemplateParameter(named, is_type=False))
         return tuple(found)
 
     def _parameters(self, declarator: _Node) -> tuple[nodes.FunctionParameter, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,16 @@ from typing import Any
 import typer
 
 from kernelwright.cli.words import is_quiet
-from kernelwright.errors import StoreError
+from kernelwright.errors import StoreError, UsageError
 from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.problem.toml.file import did_you_mean
 from kernelwright.store.files import explain, write_atomically
 from kernelwright.tuning.settings import TuneSettings, parse_budget
 from kernelwright.version import VERSION
 from kernelwright_bench.modules.checkout import problems_of
 from kernelwright_bench.modules.solving import Helpers, Interrupted, SolveSettings, chosen_machine, solve
 from kernelwright_bench.modules.table import document, is_correct, markdown
+from kernelwright_bench.modules.worker import MODES
 
 RECORD = "record.json"
 COMPARISON_S = 20.0
@@ -40,7 +42,7 @@ class KernelBenchWords:
     device: str | None
     out: Path
     rounds: int
-    has_max_autotune: bool
+    modes: str
     timeout_s: float
     is_json: bool
 
@@ -58,31 +60,32 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         StoreError: the folder cannot be written, or a record there cannot be read.
     """
     problems = problems_of(words.checkout, words.level, words.ids)
-    budget = parse_budget(words.budget)
+    budget, modes = parse_budget(words.budget), _modes(words.modes)
     machine = chosen_machine(words.device)
     tune = TuneSettings(budget=budget, device=machine.known.id)
     settings = SolveSettings(
         optimize=OptimizeSettings(tune=tune, model=words.model, memory="off"),
         machine=machine,
         rounds=words.rounds,
-        modes=("compiled", "max-autotune") if words.has_max_autotune else ("compiled",),
+        modes=modes,
         most_s=COMPARISON_S,
         timeout_s=words.timeout_s,
         checkout=words.checkout.resolve(),
     )
-    told = {"kernelwright": VERSION, "level": words.level, "budget": words.budget, "model": words.model,
-            "device": machine.known.name}  # fmt: skip
+    asked = {"budget": words.budget, "model": words.model, "device": machine.known.name}
+    told = {"kernelwright": VERSION, "level": words.level, **asked}
     records: list[dict[str, Any]] = []
     with Helpers.started(is_early=settings.place == "cuda") as helpers:
         for number, file in problems.items():
             folder = words.out.resolve() / f"level{words.level}" / f"{number:03d}"
-            record = _read(folder / RECORD)
+            record = _read(folder / RECORD, asked)
             if record is None:
                 try:
                     record = solved(file, folder, settings, helpers, tell=_tell)
                 except Interrupted:
                     _tell(f"interrupted; the same command goes on with problem {number}")
                     return 130
+                record["asked"] = asked
                 _write(folder / RECORD, record)
             records.append(record)
             _tell(f"{file.stem}: {'correct' if is_correct(record) else record['why'] or record['compared']['differs']}")
@@ -92,22 +95,41 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
     return 0
 
 
+def _modes(text: str) -> tuple[str, ...]:
+    names = tuple(filter(None, (each.strip() for each in text.split(","))))
+    for name in names:
+        if name not in MODES:
+            raise UsageError(
+                f"--modes {name!r} is no mode of torch.compile that is timed here",
+                hint=did_you_mean(name, [*MODES]) or f"say {', '.join(MODES)}, or leave it empty",
+            )
+    return names
+
+
 def _tell(text: str) -> None:
     if not is_quiet():
         typer.echo(text, err=True)
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def _read(file: Path, asked: Mapping[str, str]) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        return {**found, "name": str(found["name"]), "stage": str(found["stage"]), "why": str(found["why"])}
+        record = {**found, "name": str(found["name"]), "stage": str(found["stage"]), "why": str(found["why"])}
+        before = {name: str(found["asked"][name]) for name in asked}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(
             f"{file} is no record of a problem: {type(error).__name__}: {error}",
             hint="delete it, and the problem is run again",
         ) from error
+    for name, value in asked.items():
+        if before[name] != value:
+            raise UsageError(
+                f"{file} was made with the {name} {before[name]!r}, and now it is {value!r}",
+                hint="say another --out, since one table has one budget, model and device",
+            )
+    return record
 
 
 def _write(file: Path, value: dict[str, Any]) -> None:

@@ -151,8 +151,9 @@ def solve(
         nonlocal begun
         now = time.perf_counter()
         record["seconds"][record["stage"]], begun = round(now - begun, 3), now
+        if stage != record["stage"]:
+            tell(f"{file.stem}: {stage}")
         record["stage"] = stage
-        tell(f"{file.stem}: {stage}")
 
     try:
         graph = import_module(file, importer=helpers.importer)
@@ -176,7 +177,7 @@ def solve(
         reach("compare")
         _judge(folder / "problem" / MODULE, answer, settings, helpers, record, reach)
     except KernelwrightError as error:
-        record["why"] = error.message
+        record["why"] = f"{error.message}; {error.hint}" if error.hint else error.message
     finally:
         for each in (helpers.importer, helpers.timer, helpers.evaluator):
             each.kill()

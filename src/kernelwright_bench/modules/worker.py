@@ -22,8 +22,8 @@ from kernelwright.problem.user_code import blamed_on_user
 FACTORY = f"{__name__}:make_timer"
 SEED = 42
 """Seed of weights and of the first inputs, as KernelBench has it."""
-TOLERANCE = 1e-4
-"""Relative and absolute, of the official evaluator in float32."""
+TOLERANCE, TOLERANCE_16 = 1e-4, 1e-2
+"""Relative and absolute, of the official evaluator in float32, and in types of 16 bits."""
 SAMPLE_S = 0.002
 """A warm sample is at least about so long: several calls where one is shorter."""
 FLUSHED_BYTES = 256 << 20
@@ -125,7 +125,12 @@ def _agree(torch: Any, one: Any, other: Any) -> bool:
         return False
     if not one.is_floating_point():
         return bool(torch.equal(one, other))
-    return bool(torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True))
+    allowed = _tolerance(one)
+    return bool(torch.allclose(one, other, rtol=allowed, atol=allowed, equal_nan=True))
+
+
+def _tolerance(tensor: Any) -> float:
+    return TOLERANCE_16 if tensor.element_size() == 2 else TOLERANCE
 
 
 def _difference(torch: Any, loaded: Any, answered: Any, trials: int, device: str) -> str:
@@ -145,13 +150,24 @@ def _difference(torch: Any, loaded: Any, answered: Any, trials: int, device: str
     return ""
 
 
+@contextlib.contextmanager
+def _full_precision(torch: Any) -> Iterator[None]:
+    """Without TF32, which PyTorch takes for convolutions unless told otherwise; timed is what it takes."""
+    own = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = own
+
+
 def _told(wanted: Any, found: Any) -> str:
     if wanted.shape != found.shape or wanted.dtype != found.dtype:
         return f"{tuple(found.shape)} of {found.dtype}, expected {tuple(wanted.shape)} of {wanted.dtype}"
     if not wanted.is_floating_point():
         return f"{int((wanted != found).sum())} of {wanted.numel()} are another number"
-    most = (wanted.double() - found.double()).abs().max().item()
-    return f"by up to {most:.3g}, where numbers are up to {wanted.abs().max().item():.3g} and {TOLERANCE:g} is allowed"
+    most, allowed = (wanted.double() - found.double()).abs().max().item(), _tolerance(wanted)
+    return f"by up to {most:.3g}, where numbers are up to {wanted.abs().max().item():.3g} and {allowed:g} is allowed"
 
 
 def _notes(torch: Any, loaded: Any, inputs: Sequence[Any], device: str) -> list[str]:
@@ -164,8 +180,12 @@ def _notes(torch: Any, loaded: Any, inputs: Sequence[Any], device: str) -> list[
     others = _results(_made(torch, loaded, "Model", device)(*_inputs(torch, loaded, SEED + 1, device)))
     if all(_agree(torch, one, other) for one, other in zip(results, others, strict=True)):
         found.append("degenerate: the result of other inputs passes")
-    if any(hasattr(each, "dtype") and not each.is_floating_point() for each in inputs):
-        found.append("the official evaluator casts an integer or bool input to float")
+    with _full_precision(torch):
+        exact = _results(_made(torch, loaded, "Model", device)(*inputs))
+    if not all(_agree(torch, one, other) for one, other in zip(results, exact, strict=True)):
+        found.append("PyTorch's own result is in TF32, so the official evaluator may call a right answer wrong")
+    types = {str(each.dtype).removeprefix("torch.") for each in inputs if hasattr(each, "dtype")} - {"float32"}
+    found += [f"the official evaluator casts inputs of {dtype} to float32" for dtype in sorted(types)]
     return found
 
 

@@ -48,6 +48,7 @@ from kernelwright.backend.opencl.driver import (
     why_unavailable,
 )
 from kernelwright.backend.opencl.errors import machine_error
+from kernelwright.backend.opencl.helpers import keep_helpers
 from kernelwright.backend.opencl.session import OpenclSession
 from kernelwright.backend.opencl.state import pocl_state, read_pocl, told_state
 from kernelwright.source.language import Language
@@ -127,6 +128,11 @@ class OpenclBackend(Backend):
     def private_folders(self, device: DeviceInfo) -> Sequence[Path]:
         """PoCL's cache, which is not in the scratch folder where that allows no code to be loaded."""
         return (pocl_cache(),) if is_pocl(device) else ()
+
+    def keep_helpers(self, device: DeviceInfo, folder: Path) -> None:
+        """On PoCL, where a second process need not compile them again."""
+        if is_pocl(device):
+            keep_helpers(folder)
 
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
         """On PoCL the machine code's id, which depends on the launch; no figures."""

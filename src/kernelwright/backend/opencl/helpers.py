@@ -1,11 +1,13 @@
 """The kernels that an OpenCL session itself launches: fills, copies, comparisons, inputs drawn anew.
 
-On PoCL their code is kept between processes, each program's in a folder of its own: it costs a second to make.
+On PoCL their code is kept between processes, each program in its own folder: it costs a second to make. A process
+leaves what it made in its own folder, and whoever started it keeps that, as long as no candidate has run there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import numpy as np
 
 from kernelwright import knobs
 from kernelwright.backend.base import BuildUnit, DeviceInfo
+from kernelwright.backend.files import add_tree
 from kernelwright.backend.opencl.build import (
     Target,
     build_from_source,
@@ -27,6 +30,7 @@ from kernelwright.backend.redraw import CLOSE_ENTRY, REDRAW_ENTRY, VERIFY_ENTRY,
 from kernelwright.identity import content_id
 
 HELPER_BLOCK = 256
+HELPERS = "opencl-helpers"
 
 _BASIC_ENTRIES = ("kernelwright_flush", "kernelwright_copy", "kernelwright_forget", "kernelwright_empty")
 _BASIC_SOURCE = """
@@ -53,10 +57,18 @@ _SPANS = (("KW_SPANS", "1"),)
 class _Program:
     program: Any
     folder: Path
-    """Where PoCL's code of it is kept."""
+    """Where PoCL's code of it is left."""
     own_folders: frozenset[Path]
     """The program's folders in PoCL's cache."""
     kernels: dict[str, Any] = field(default_factory=dict)
+
+
+def keep_helpers(folder: Path) -> None:
+    """Keep what a process that has this folder left in it, for processes to come."""
+    kept = knobs.cache_dir() / HELPERS
+    with contextlib.suppress(OSError):
+        kept.mkdir(parents=True, exist_ok=True)
+        add_tree(folder / HELPERS, kept)
 
 
 class Helpers:
@@ -127,18 +139,19 @@ class Helpers:
         return _unit_of(redraw_source(ending), (REDRAW_ENTRY + ending, VERIFY_ENTRY + ending), macros)
 
     def _build(self, unit: BuildUnit) -> _Program:
-        folder = knobs.cache_dir() / "opencl-helpers" / content_id(unit.id, toolchain_id(self._device))
+        key = content_id(unit.id, toolchain_id(self._device))
         before = pocl_programs(pocl_cache())
         if is_pocl(self._device):
-            install_pocl(folder, pocl_cache())
+            install_pocl(knobs.cache_dir() / HELPERS / key, pocl_cache())
         program = build_from_source(self._target, unit)[0]
-        built = _Program(program, folder, pocl_programs(pocl_cache()) - before)
+        made = Path(tempfile.gettempdir()) / HELPERS / key
+        built = _Program(program, made, pocl_programs(pocl_cache()) - before)
         self._programs[unit.id] = built
         return built
 
     def _keep(self, program: _Program) -> None:
-        """Save what the first launch of a kernel made the compiler do."""
-        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        """Leave what the first launch of a kernel made the compiler do."""
+        with contextlib.suppress(OSError):  # where nothing can be written that costs time, nothing else
             for program_folder in program.own_folders:
                 save_pocl(program_folder, pocl_cache(), program.folder)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import directives, masked, without_directives, words_of
+from kernelwright.source.lexer import directives, masked, matching, without_directives, words_of
 from kernelwright.source.nodes import Function
 from kernelwright.source.span import Span
 from kernelwright.source.syntax import parse
@@ -26,7 +26,7 @@ def device_text(source: bytes, language: Language) -> bytes:
     """The file with host functions, variables and headers as blanks: those that nothing of the device names."""
     if language not in ("cuda", "hip"):
         return source
-    source = _without_instances(source)
+    source = _without_namespaces(_without_instances(source))
     text = source.decode("utf-8", "surrogateescape")
     tree = parse(text, language)
     waiting = [
@@ -52,6 +52,21 @@ def _without_instances(source: bytes) -> bytes:
     return _without(source, [Span(each.start(), each.end()) for each in found])
 
 
+def _without_namespaces(source: bytes) -> bytes:
+    """The file with what stands in its own namespaces outside of them: kernels are launched by their plain names."""
+    code = masked(source.decode("latin-1"))
+    spans, names = [], set()
+    for each in re.finditer(r"\b(?:inline\s+)?namespace\b\s*((?:\w+(?:\s*::\s*)?)*)\s*\{", code):
+        end = matching(code, each.end() - 1)
+        if end is not None:
+            spans += [Span(each.start(), each.end()), Span(end - 1, end)]
+            names |= {part for part in re.split(r"\s*::\s*", each[1]) if part}
+    for name in names:
+        spans += [Span(each.start(), each.end()) for each in re.finditer(rf"(?<![\w:]){name}\s*::\s*|"
+                  rf"\busing\s+namespace\s+(?:\w+\s*::\s*)*{name}\s*;", code)]  # fmt: skip
+    return _without(source, spans)
+
+
 def _is_of_device(source: bytes, function: Function) -> bool:
     start = max(source.rfind(mark, 0, function.place.span.start) for mark in (b";", b"}", b"\n")) + 1
     head = source[start : function.body.place.span.start].decode("utf-8", "replace")
@@ -59,8 +74,8 @@ def _is_of_device(source: bytes, function: Function) -> bool:
 
 
 def _with_template(source: bytes, span: Span) -> Span:
-    """A function with the `template <...>` before it."""
-    head = re.search(rb"template\s*<[^;{}]*>\s*$", source[: span.start])
+    """A function with the `template <...>` or `extern "C"` before it."""
+    head = re.search(rb"(?:template\s*<[^;{}]*>|extern\s*\"C\")\s*$", source[: span.start])
     return span if head is None else Span(head.start(), span.end)
 
 

@@ -62,7 +62,7 @@ def find_launch(source: str, kernel: str, parameters: Sequence[str], said: froze
 
 
 def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset[str]) -> Iterator[_HostLaunch]:
-    for match in re.finditer(rf"\b{re.escape(kernel)}\s*(?:<[^<>;]*>)?\s*<<<", code):
+    for match in re.finditer(rf"\b{re.escape(kernel)}\s*(?:<(?:[^<>;]|<[^<>;]*>)*>)?\s*<<<", code):
         end = code.find(">>>", match.end())
         if end < 0:
             continue

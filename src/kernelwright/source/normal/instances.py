@@ -1,4 +1,7 @@
-"""Functions in which threads meet, one for each way that they are called: without templates, without functors."""
+"""Functions in which threads meet, or that call what their template is given, one for each way that they are called.
+
+They are without templates, and without functors.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ def instantiate(draft: KernelText) -> list[Edit]:
             continue
         for each in nodes.walk(function.body):
             helper = draft.helpers.get(each.function) if isinstance(each, nodes.Call) else None
-            if isinstance(each, nodes.Call) and helper is not None and helper is not function and meets(draft, helper):
+            if not isinstance(each, nodes.Call) or helper is None or helper is function:
+                continue
+            if meets(draft, helper) or _calls_parameter(helper):
                 try:
                     edits = _instance(draft, function, helper, each)
                 except LeftAsIs:
@@ -27,6 +32,12 @@ def instantiate(draft: KernelText) -> list[Edit]:
                 if edits:
                     return edits
     return []
+
+
+def _calls_parameter(helper: nodes.Function) -> bool:
+    """Whether a function calls one that its template is given."""
+    own = {each.name for each in helper.template_parameters}
+    return any(isinstance(each, nodes.Call) and each.function in own for each in nodes.walk(helper.body))
 
 
 def _instance(draft: KernelText, caller: nodes.Function, helper: nodes.Function, call: nodes.Call) -> list[Edit]:

@@ -133,7 +133,10 @@ class RewriteBuilder:
         self._rename_taken()
         self._rename_hidden()
         if self.prelude:
-            self.insert(declaration_start(subject.source, subject.analysis.function), "".join(self.prelude))
+            start = declaration_start(subject.source, subject.analysis.function)
+            before = subject.source.encode("utf-8", "surrogatepass")[:start]
+            line = "" if not before or before.endswith(b"\n") else "\n"  # directives stand on lines of their own
+            self.insert(start, line + "".join(self.prelude))
         try:
             source = apply(subject.source, self.edits)
         except EditConflict as conflict:

@@ -20,7 +20,7 @@ from kernelwright.tactics.common.block_functions import refuse_asking_helpers
 from kernelwright.tactics.common.iteration_domain import expression_of, require_independent
 from kernelwright.tactics.common.launches import AXES, extents, is_number, only_shape
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
-from kernelwright.tactics.launch.warp_rows import one_warp_a_block
+from kernelwright.tactics.launch.warp_rows import one_warp_a_block, without_bounds
 from kernelwright.tactics.scalar.invariants import is_repeatable
 
 _THREADS = 64
@@ -77,8 +77,11 @@ def plain_subject(subject: Subject) -> Subject:
     """
     require_independent(subject)
     function = subject.analysis.function
-    if any(word in mark.text for mark in function.attributes for word in ("group_size", "__launch_bounds__")):
+    if any("group_size" in mark.text for mark in function.attributes):
         raise Unfit("its source says the shape of its blocks")
+    bounds = without_bounds(subject)
+    if bounds:
+        subject = replace(subject, source=apply(subject.source, bounds))
     turned = _along_x(subject)
     return _one_step(turned or subject, is_needed=turned is None)
 

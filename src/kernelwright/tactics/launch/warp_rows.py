@@ -67,7 +67,7 @@ def one_warp_a_block(subject: Subject) -> Subject:
         raise Unfit("no warp works alone")
     if any(each.scope != "warp" for each in facts.barriers) or any(a.space == "shared" for a in facts.arrays.values()):
         raise Unfit("its warps work together")
-    if facts.opaque or any(word in mark.text for mark in function.attributes for word in ("launch_bounds", "cluster")):
+    if facts.opaque or any("cluster" in mark.text for mark in function.attributes):
         raise Unfit("its source says the shape of its blocks")
     refuse_asking_helpers(subject)
     step = only_shape(subject)
@@ -78,12 +78,18 @@ def one_warp_a_block(subject: Subject) -> Subject:
         raise Unfit("its grid has several axes")
     block = _Block(x, y)
     rows = _rows(step.grid[0].text, block)
-    edits = _Reader(subject, block).edits(rows)
+    edits = [*_Reader(subject, block).edits(rows), *without_bounds(subject)]
     if x * y == WARP and all(each.span.text(subject.source) == each.replacement for each in edits):
         raise Unfit("its blocks are warps already")
     grid = rows if rows is not None else f"({step.grid[0].text}) * {block.warps}"
     header = subject.header.relaunched(step.entry, grid=(grid,), block=(str(WARP),))
     return replace(subject, source=apply(subject.source, edits), header=header)
+
+
+def without_bounds(subject: Subject) -> list[Edit]:
+    """The kernel without `__launch_bounds__`, which a launch of another shape need not keep."""
+    marks = [each for each in subject.analysis.function.attributes if "__launch_bounds__" in each.text]
+    return [Edit(each.span, "") for each in marks]
 
 
 def _rows(grid: str, block: _Block) -> str | None:

@@ -296,7 +296,7 @@ class LaneKinds:
         name = node.function
         own = self.functions.get(name)
         if own is not None:
-            if any(each.is_pointer or each.is_reference for each in own.parameters):
+            if any(each.is_pointer or (each.is_reference and not each.is_const) for each in own.parameters):
                 raise Unfit(f"{name} gets a pointer")
             return LaneKind(is_varying=True, c_type=self._opencl_type(own.c_type))
         known = math_function(name)

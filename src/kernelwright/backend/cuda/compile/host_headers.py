@@ -232,8 +232,20 @@ _CUB = """\
 #include <cub/block/block_load.cuh>
 #include <cub/block/block_store.cuh>
 #include <cub/block/block_radix_sort.cuh>
+#include <cub/version.cuh>
+#if CUB_MAJOR_VERSION >= 3
+namespace cub {
+struct Sum { template <typename T> __host__ __device__ T operator()(const T &a, const T &b) const { return a + b; } };
+struct Max {
+  template <typename T> __host__ __device__ T operator()(const T &a, const T &b) const { return a < b ? b : a; }
+};
+struct Min {
+  template <typename T> __host__ __device__ T operator()(const T &a, const T &b) const { return b < a ? b : a; }
+};
+}
+#endif
 """
-"""CUB's own header of everything refuses NVRTC, which its parts for warps and blocks do not."""
+"""CUB's own header of everything refuses NVRTC, its parts do not; with the operators that older sources name."""
 
 _NOTHING = "#pragma once\n"
 

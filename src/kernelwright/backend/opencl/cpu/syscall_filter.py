@@ -22,9 +22,10 @@ _NO_NEW_PRIVILEGES = 38  # PR_SET_NO_NEW_PRIVS
 _SET_FILTER, _ALL_THREADS = 1, 1  # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC
 _LOAD_WORD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in seccomp_data
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
+_ALLOW, _REFUSE, _IGNORE = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000
 _X32_BIT = 0x40000000
 _PDEATHSIG = 1
+_OWNERS = (8, 15)  # F_SETOWN, F_SETOWN_EX: whom a file's signals go to
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 
 _SAME_NUMBERS = {
@@ -51,7 +52,8 @@ _X86_64 = {
     "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323, "link": 86, "symlink": 88, "linkat": 265, "symlinkat": 266,
     "mknod": 133, "mknodat": 259, "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260, "setxattr": 188,
     "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199, "utime": 132,
-    "utimes": 235, "futimesat": 261, "utimensat": 280,
+    "utimes": 235, "futimesat": 261, "utimensat": 280, "setpriority": 141, "sched_setparam": 142,
+    "sched_setscheduler": 144, "sched_setaffinity": 203, "ioprio_set": 251, "sched_setattr": 314,
 }  # fmt: skip
 
 _AARCH64 = {
@@ -69,6 +71,8 @@ _AARCH64 = {
     "process_vm_writev": 271, "kcmp": 272, "finit_module": 273, "memfd_create": 279, "bpf": 280, "userfaultfd": 282,
     "kexec_file_load": 294, "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15,
     "fremovexattr": 16, "mknodat": 33, "symlinkat": 36, "linkat": 37, "fchownat": 54, "fchown": 55, "utimensat": 88,
+    "ioprio_set": 30, "sched_setparam": 118, "sched_setscheduler": 119, "sched_setaffinity": 122, "setpriority": 140,
+    "sched_setattr": 274,
 }  # fmt: skip
 
 
@@ -83,12 +87,21 @@ class _Machine:
     tgkill: int
     prctl: int
     clone: int
+    fcntl: int
+    modes: tuple[int, ...]
+    """Calls that change the mode of a file, wherever it is. They do nothing: linkers and copies of files make some."""
 
 
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, _X86_64, seccomp=317, prlimit=302, tgkill=234, prctl=157, clone=56),
-    "aarch64": _Machine(0xC00000B7, _AARCH64, seccomp=277, prlimit=261, tgkill=131, prctl=167, clone=220),
-}
+    "x86_64": _Machine(
+        0xC000003E, _X86_64, seccomp=317, prlimit=302, tgkill=234, prctl=157, clone=56, fcntl=72,
+        modes=(90, 91, 268, 452),
+    ),
+    "aarch64": _Machine(
+        0xC00000B7, _AARCH64, seccomp=277, prlimit=261, tgkill=131, prctl=167, clone=220, fcntl=25,
+        modes=(52, 53, 452),
+    ),
+}  # fmt: skip
 
 
 class _Program(ctypes.Structure):
@@ -124,10 +137,14 @@ def _filter(machine: _Machine, process_id: int) -> Sequence[bytes]:
         lines += [_instruction(_IF_AT_LEAST, _X32_BIT, no=1), _instruction(_RETURN, _REFUSE)]
     for number in sorted(refused.values()):
         lines += [_instruction(_IF_EQUAL, number, no=1), _instruction(_RETURN, _REFUSE)]
-    lines += _unless_argument(machine.prlimit, 2, 0) + _unless_argument(machine.tgkill, 0, process_id)
-    lines += _if_argument(machine.prctl, _IF_EQUAL, _PDEATHSIG) + _if_argument(
-        machine.clone, _IF_ANY_BIT, _NEW_NAMESPACES
+    for number in machine.modes:
+        lines += [_instruction(_IF_EQUAL, number, no=1), _instruction(_RETURN, _IGNORE)]
+    lines += _if_argument(machine.fcntl, 1, _IF_EQUAL, _OWNERS[0]) + _if_argument(
+        machine.fcntl, 1, _IF_EQUAL, _OWNERS[1]
     )
+    lines += _unless_argument(machine.prlimit, 2, 0) + _unless_argument(machine.tgkill, 0, process_id)
+    lines += _if_argument(machine.prctl, 0, _IF_EQUAL, _PDEATHSIG)
+    lines += _if_argument(machine.clone, 0, _IF_ANY_BIT, _NEW_NAMESPACES)
     return [*lines, _instruction(_RETURN, _ALLOW)]
 
 
@@ -145,14 +162,14 @@ def _unless_argument(number: int, index: int, value: int) -> list[bytes]:
     ]
 
 
-def _if_argument(number: int, comparison: int, value: int) -> list[bytes]:
-    """Refuse a call for what the low half of its first argument is."""
+def _if_argument(number: int, index: int, comparison: int, value: int) -> list[bytes]:
+    """Refuse a call for what the low half of one of its arguments is; what comes after it asks for the number anew."""
     return [
         _instruction(_IF_EQUAL, number, no=4),
-        _instruction(_LOAD_WORD, _ARGUMENTS),
+        _instruction(_LOAD_WORD, _ARGUMENTS + 8 * index),
         _instruction(comparison, value, no=1),
         _instruction(_RETURN, _REFUSE),
-        _instruction(_RETURN, _ALLOW),
+        _instruction(_LOAD_WORD, _NUMBER),
     ]
 
 
