@@ -5,6 +5,7 @@ The checkouts are of our own writing; a fake evaluator stands where the official
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -228,6 +229,8 @@ def test_what_has_a_record_is_not_run_again(checkout: Path, tmp_path: Path) -> N
     told = json.loads((tmp_path / "out" / "level1.json").read_text())
     assert [each["name"] for each in told["problems"]] == ["2_Softmax", "11_Sort"]
     assert "aten.sort is not lowered yet" in (tmp_path / "out" / "level1.md").read_text()
+    with pytest.raises(UsageError, match="was made with the budget '5', and now it is '7'"):
+        run_kernelbench(dataclasses.replace(words(checkout, tmp_path / "out"), budget="7"), solved=solved)
     (tmp_path / "out" / "level1" / "002" / "record.json").write_text("{}")
     with pytest.raises(StoreError, match="no record of a problem"):
         run_kernelbench(words(checkout, tmp_path / "out", "2,11"), solved=solved)

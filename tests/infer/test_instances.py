@@ -54,6 +54,13 @@ def file_with(tmp_path: Path, host: str) -> Path:
             "float16",
         ),
         (HOST.replace("<float, 4>", "<scalar_t, 4>"), None, "float32"),
+        (
+            HOST.replace("<float, 4>", "<half, LANES>").replace(
+                "n) {", "n) { constexpr int LANES = 16 / sizeof(half);"
+            ),
+            None,
+            "float16",
+        ),
         ("typedef __nv_bfloat16 bf16;\n", "scale<bf16, 4>", "bfloat16"),
         ("void go() { hipLaunchKernelGGL((scale<double, 4>), 4, BLOCK, 0, 0, p, q, a, n); }", None, "float64"),
     ],
@@ -65,6 +72,7 @@ def test_types_and_sizes_are_those_of_the_instance(tmp_path: Path, host: str, en
     assert "template <typename T, int N" not in inferred.source
     assert inferred.source.count("\n") == (KERNEL + host).count("\n")
     assert "pair.T = 1" in inferred.source
+    assert "LANES" not in inferred.source.partition("void go")[0]
     files, notes = files_of(inferred)
     assert files["scale.cu"] == files["original.cu"]
     assert any("as the instance that is launched" in note for note in notes)

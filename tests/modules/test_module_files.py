@@ -115,6 +115,16 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(3, 7, 7)]
 """,
+    "windows_and_copies": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.off = nn.Dropout(0.0)
+    def forward(self, x):
+        return self.off(x).unfold(1, 4, 2).amax(dim=3), x.repeat(2, 1, 3) + 1
+def get_inputs():
+    return [torch.randn(2, 9, 5)]
+""",
     "attention": """
 class Model(nn.Module):
     def forward(self, q, k, v):

@@ -48,7 +48,10 @@ def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
             files[Path(argument.file).name] = Path(argument.file).read_bytes()
     headers, notes = headers_of(inferred.file)
     if is_instance:
-        notes = (*notes, f"{inferred.file.name} is copied with {inferred.entry!r} as the instance that is launched")
+        notes = (
+            *notes,
+            f"{inferred.file.name} is copied with {inferred.entry!r} as the instance that is launched",
+        )
     if text != source:
         notes = (*notes, f"{inferred.file.name} is copied without its host code, which is not compiled here")
     return {**files, **{name: header.encode() for name, header in headers.items()}}, notes

@@ -238,6 +238,17 @@ def _selected(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> 
     return (*indices[:axis], TensorIndex(given["index"] % source.shape[axis]), *indices[axis:])
 
 
+def _windowed(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
+    """Windows along an axis, whose elements are the last axis of the result."""
+    axis, (*places, inside) = given["dimension"] % len(source.shape), indices
+    return tuple(each * given["step"] + inside if place == axis else each for place, each in enumerate(places))
+
+
+def _repeated(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
+    own = indices[len(indices) - len(source.shape) :]
+    return tuple(index % extent for index, extent in zip(own, source.shape, strict=True))
+
+
 def _flipped(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
     axes = [each % len(source.shape) for each in given["dims"]]
     return tuple(
@@ -583,6 +594,8 @@ OPERATORS: Mapping[str, Operator] = {
     "slice": _viewed(_sliced),
     "select": _viewed(_selected),
     "flip": _viewed(_flipped),
+    "unfold": _viewed(_windowed),
+    "repeat": _viewed(_repeated),
     "split_with_sizes": _split,
     "cat": _joined,
     "constant_pad_nd": _padded,

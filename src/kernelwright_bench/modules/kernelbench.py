@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,19 +72,20 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         timeout_s=words.timeout_s,
         checkout=words.checkout.resolve(),
     )
-    told = {"kernelwright": VERSION, "level": words.level, "budget": words.budget, "model": words.model,
-            "device": machine.known.name}  # fmt: skip
+    asked = {"budget": words.budget, "model": words.model, "device": machine.known.name}
+    told = {"kernelwright": VERSION, "level": words.level, **asked}
     records: list[dict[str, Any]] = []
     with Helpers.started(is_early=settings.place == "cuda") as helpers:
         for number, file in problems.items():
             folder = words.out.resolve() / f"level{words.level}" / f"{number:03d}"
-            record = _read(folder / RECORD)
+            record = _read(folder / RECORD, asked)
             if record is None:
                 try:
                     record = solved(file, folder, settings, helpers, tell=_tell)
                 except Interrupted:
                     _tell(f"interrupted; the same command goes on with problem {number}")
                     return 130
+                record["asked"] = asked
                 _write(folder / RECORD, record)
             records.append(record)
             _tell(f"{file.stem}: {'correct' if is_correct(record) else record['why'] or record['compared']['differs']}")
@@ -110,17 +111,25 @@ def _tell(text: str) -> None:
         typer.echo(text, err=True)
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def _read(file: Path, asked: Mapping[str, str]) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        return {**found, "name": str(found["name"]), "stage": str(found["stage"]), "why": str(found["why"])}
+        record = {**found, "name": str(found["name"]), "stage": str(found["stage"]), "why": str(found["why"])}
+        before = {name: str(found["asked"][name]) for name in asked}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(
             f"{file} is no record of a problem: {type(error).__name__}: {error}",
             hint="delete it, and the problem is run again",
         ) from error
+    for name, value in asked.items():
+        if before[name] != value:
+            raise UsageError(
+                f"{file} was made with the {name} {before[name]!r}, and now it is {value!r}",
+                hint="say another --out, since one table has one budget, model and device",
+            )
+    return record
 
 
 def _write(file: Path, value: dict[str, Any]) -> None:

@@ -177,7 +177,7 @@ def solve(
         reach("compare")
         _judge(folder / "problem" / MODULE, answer, settings, helpers, record, reach)
     except KernelwrightError as error:
-        record["why"] = error.message
+        record["why"] = f"{error.message}; {error.hint}" if error.hint else error.message
     finally:
         for each in (helpers.importer, helpers.timer, helpers.evaluator):
             each.kill()

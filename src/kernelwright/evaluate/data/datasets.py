@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelwright.errors import SpecError
-from kernelwright.evaluate.data.array_threads import ALONE, Crew
+from kernelwright.evaluate.data.array_threads import ALONE, DRAWN_TOGETHER, Crew
 from kernelwright.evaluate.data.layout import shape_of
 from kernelwright.identity import content_id
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range, largest_finite, may_become
@@ -203,10 +203,10 @@ def _make_input(problem: Problem, argument: Argument, workload: Workload, datase
     values = _draw_floats(rng, argument.distribution, dtype, shape, crew)
     bounds = float_bounds(argument.distribution)
     if is_special:
-        return _sprinkle(rng, _store(values, dtype, bounds), _special_values(dtype, dataset.variant))
+        return _sprinkle(rng, _store(values, dtype, bounds, crew), _special_values(dtype, dataset.variant))
     if is_affected(problem, argument, dataset.variant) and values.size:
-        values = _HOSTILE[dataset.variant](rng, values, bounds)
-    return _store(values, dtype, bounds)
+        values = _HOSTILE[dataset.variant](rng, values, bounds, crew)
+    return _store(values, dtype, bounds, crew)
 
 
 def _drawn(
@@ -215,7 +215,7 @@ def _drawn(
     """As declared, in the storage dtype."""
     if dtype.kind != "float":
         return _draw_integers(rng, distribution, dtype, shape)
-    return _store(_draw_floats(rng, distribution, dtype, shape, crew), dtype, float_bounds(distribution))
+    return _store(_draw_floats(rng, distribution, dtype, shape, crew), dtype, float_bounds(distribution), crew)
 
 
 def _neighbours(problem: Problem, argument: Argument) -> Array:
@@ -236,7 +236,7 @@ def _neighbours(problem: Problem, argument: Argument) -> Array:
         unreached = {each for each in values if each and not _is_usual(each)}
         beside = {each * factor for each in unreached for factor in (1 - NEIGHBOUR, 1.0, 1 + NEIGHBOUR)}
         kept = np.array(sorted(each for each in beside if low <= each <= high and abs(each) <= most), np.float64)
-        return _store(kept, dtype, bounds)
+        return _store(kept, dtype, bounds, ALONE)
     is_declared = distribution.low is not None or distribution.high is not None or dtype.kind == "float"
     drawn_low, drawn_high = float_bounds(distribution) or _DEFAULT_INTEGERS
     low, high = (drawn_low, drawn_high) if is_declared else integer_range(dtype)
@@ -274,7 +274,7 @@ def _of_all_scales(rng: np.random.Generator, argument: Argument) -> Array:
     values = np.exp(rng.uniform(math.log(low), math.log(high), SCALES)) * rng.choice((-1.0, 1.0), SCALES)
     bounds = float_bounds(distribution)
     if dtype.kind == "float":
-        return _store(np.round(values) if distribution.kind == "integers" else values, dtype, bounds)
+        return _store(np.round(values) if distribution.kind == "integers" else values, dtype, bounds, ALONE)
     whole: Array = np.clip(np.round(values), *integer_bounds(distribution, dtype)).astype(dtype.numpy_dtype)
     return whole
 
@@ -373,11 +373,11 @@ def _constant_of(distribution: Distribution) -> float:
 # Hostile versions ---------------------------------------------------------------------------------
 
 
-def _small(_rng: np.random.Generator, values: _Floats, bounds: _Bounds) -> _Floats:
+def _small(_rng: np.random.Generator, values: _Floats, bounds: _Bounds, _crew: Crew) -> _Floats:
     return _toward_rest(values, bounds, SMALL_FACTOR)
 
 
-def _large(_rng: np.random.Generator, values: _Floats, bounds: _Bounds) -> _Floats:
+def _large(_rng: np.random.Generator, values: _Floats, bounds: _Bounds, _crew: Crew) -> _Floats:
     if bounds is None:
         return values * values.dtype.type(LARGE_FACTOR)
     low, high = bounds
@@ -385,27 +385,29 @@ def _large(_rng: np.random.Generator, values: _Floats, bounds: _Bounds) -> _Floa
     return np.where(is_upper, high - SMALL_FACTOR * (high - values), low + SMALL_FACTOR * (values - low))
 
 
-def _negative(_rng: np.random.Generator, values: _Floats, bounds: _Bounds) -> _Floats:
+def _negative(_rng: np.random.Generator, values: _Floats, bounds: _Bounds, _crew: Crew) -> _Floats:
     if bounds is None:
         return -np.abs(values)
     low, high = bounds
     return low + (values - low) * (-low / (high - low))
 
 
-def _constant(_rng: np.random.Generator, values: _Floats, _bounds: _Bounds) -> _Floats:
+def _constant(_rng: np.random.Generator, values: _Floats, _bounds: _Bounds, _crew: Crew) -> _Floats:
     """Every row one value."""
     return values if values.ndim == 0 else np.broadcast_to(values[..., :1], values.shape)
 
 
-def _sparse(rng: np.random.Generator, values: _Floats, bounds: _Bounds) -> _Floats:
+def _sparse(rng: np.random.Generator, values: _Floats, bounds: _Bounds, crew: Crew) -> _Floats:
     """Zeros (or the allowed value nearest to it) with at least one spike."""
-    is_spike = np.asarray(rng.random(values.shape, np.float32) < SPIKE_SHARE)
+    noise = np.empty(values.shape, np.float32)
+    crew.fill(noise, rng, lambda own, count: own.random(count, np.float32))
+    is_spike = np.asarray(noise < SPIKE_SHARE)
     is_spike.reshape(-1)[rng.integers(values.size)] = True
-    spikes = values * SPIKE_FACTOR if bounds is None else _large(rng, values, bounds)
+    spikes = values * SPIKE_FACTOR if bounds is None else _large(rng, values, bounds, crew)
     return np.where(is_spike, spikes, values.dtype.type(_rest(bounds)))
 
 
-def _mixed(rng: np.random.Generator, values: _Floats, bounds: _Bounds) -> _Floats:
+def _mixed(rng: np.random.Generator, values: _Floats, bounds: _Bounds, _crew: Crew) -> _Floats:
     """Each row (each element of a vector) at its own magnitude."""
     low, high = MIXED_EXPONENTS if bounds is None else (MIXED_EXPONENTS[0], 0.0)
     shape = values.shape if values.ndim < 2 else (*values.shape[:-1], 1)
@@ -413,7 +415,7 @@ def _mixed(rng: np.random.Generator, values: _Floats, bounds: _Bounds) -> _Float
     return _toward_rest(values, bounds, factor)
 
 
-def _ramp(rng: np.random.Generator, values: _Floats, bounds: _Bounds) -> _Floats:
+def _ramp(rng: np.random.Generator, values: _Floats, bounds: _Bounds, _crew: Crew) -> _Floats:
     """The range from end to end, by the bits of each element's place, each bit with a random weight."""
     assert bounds is not None, "of ranges alone"
     weights = rng.uniform(0.5, 1.0, max(1, (values.size - 1).bit_length()))
@@ -500,21 +502,30 @@ assert {*_HOSTILE, *SPECIAL_VARIANTS, "declared", "numbers", "scales"} == set(ge
 # Storage ------------------------------------------------------------------------------------------
 
 
-def _store(values: _Floats, dtype: Dtype, bounds: _Bounds) -> Array:
+def _store(values: _Floats, dtype: Dtype, bounds: _Bounds, crew: Crew) -> Array:
     """Round to the storage dtype; what that pushed out of the range comes back to its last value inside."""
+    flat, stored = values.reshape(-1), np.empty(values.shape, dtype.numpy_dtype)
+    into = stored.reshape(-1)
+
+    def work(span: tuple[int, int]) -> None:
+        _store_part(flat[slice(*span)], into[slice(*span)], dtype, bounds)
+
+    crew.each(work, crew.spans(flat.size, least=DRAWN_TOGETHER))
+    return stored
+
+
+def _store_part(values: _Floats, stored: Array, dtype: Dtype, bounds: _Bounds) -> None:
     limit = largest_finite(dtype)
     low, high = (-limit, limit) if bounds is None else (max(bounds[0], -limit), min(bounds[1], limit))
-    clipped = np.clip(values, values.dtype.type(low), values.dtype.type(high))
-    stored = np.ascontiguousarray(clipped.astype(dtype.numpy_dtype, copy=False)).reshape(values.shape)
+    stored[...] = np.clip(values, values.dtype.type(low), values.dtype.type(high))
     if bounds is None:
-        return stored
+        return
     for bound, inward in ((low, 1.0), (high, -1.0)):
         edge = np.asarray(bound, dtype.numpy_dtype)
         is_outside = (float(edge) - bound) * inward < 0
         if is_outside:
             inside = np.nextafter(edge, np.asarray(inward * limit, dtype.numpy_dtype))
             stored[stored == edge] = inside if low <= float(inside) <= high else edge
-    return stored
 
 
 def _from_file(argument: Argument, dtype: Dtype, shape: tuple[int, ...]) -> Array:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kernelwright.infer.text.host import split_commas, with_chevrons
+from kernelwright.infer.text.host import split_commas, with_chevrons, with_sizes
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import definitions_of, masked, matching
 from kernelwright.source.normal.draft import renamed
@@ -141,7 +141,7 @@ def _launches(code: str, kernel: str, template: _Template) -> Iterator[_Instance
 def _instance(code: str, template: _Template, explicit: list[str], at: int, closing: int) -> _Instance:
     _, parameters, begin, end = template
     before, guessed = code[:at], []
-    arguments = [_said_by_launcher(each, code, at) for each in explicit]
+    arguments = [_of_local_constant(_said_by_launcher(each, code, at), before) for each in explicit]
     for name, default, is_type in parameters[len(arguments) :]:
         text = _deduced(name, code[begin:end], code[closing:], before) if is_type else ""
         if not text and default:
@@ -169,6 +169,19 @@ def _said_by_launcher(text: str, code: str, at: int) -> str:
     uses = re.findall(rf"\b{function[1]}\s*<([^<>;]*)>\s*\(", code)
     said = {parts[names.index(text)] for parts in map(_parts, uses) if len(parts) > names.index(text)}
     return said.pop() if len(said) == 1 else text
+
+
+def _of_local_constant(text: str, before: str) -> str:
+    """What a constant of the launching function is: outside of it, its name means nothing."""
+    found = re.findall(rf"\b(?:constexpr|const)\b[\w\s]*?\b{re.escape(text)}\s*=\s*([^;,{{}}]+)[;,]", before)
+    declared = re.search(rf"\b{re.escape(text)}\s*=", before)
+    if not re.fullmatch(r"[A-Za-z_]\w*", text) or len(set(found)) != 1 or declared is None:
+        return text
+    outside = before[: declared.start()]
+    if outside.count("{") == outside.count("}"):
+        return text
+    value = with_sizes(found[0].strip(), before)
+    return value if value.isdecimal() else f"({value})"
 
 
 def _deduced(name: str, kernel: str, launch: str, before: str) -> str:
