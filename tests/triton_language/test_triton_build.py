@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from triton_problems import HOPPER, KERNEL, PROBLEM, TWO, TWO_HEADER, TWO_PROBLEM
+from triton_problems import HEADER, HOPPER, KERNEL, PROBLEM, TWO, TWO_HEADER, TWO_PROBLEM
 
 from kernelwright.backend.base import BuildFailed
 from kernelwright.backend.cuda.backend import CudaBackend
@@ -143,6 +143,17 @@ def test_an_argument_that_is_one_is_no_parameter_and_a_large_one_is_wide(triton,
     one, wide = jobs_of(triton_problem(problem=problem))
     assert launch(built(one, tmp_path / "one"))["parameters"] == [[0, "*fp32"], [1, "*fp32"], [3, "fp32"]]
     assert launch(built(wide, tmp_path / "wide"))["parameters"][2] == [2, "i64"]
+
+
+def test_a_define_may_fix_an_argument_that_is_no_constant(triton, triton_problem, tmp_path):
+    kernel = KERNEL.replace("n, factor", "bias, n, factor").replace(
+        "mask=at < n), mask", "mask=at < n) + (0.0 if bias is None else 1.0), mask"
+    )
+    header = HEADER.replace("# [launch]", "# [defines]\n# bias = \"'None'\"\n# [launch]")
+    job = jobs_of(triton_problem(header=header, kernel=kernel))[0]
+    assert dict(job.unit.macros)["bias"] == "'None'"
+    found = launch(built(job, tmp_path / "a"))
+    assert [kind for _, kind in found["parameters"]] == ["*fp32", "*fp32", "i32", "fp32"]
 
 
 def test_decorators_around_the_kernel_do_not_matter(triton, triton_problem, tmp_path):

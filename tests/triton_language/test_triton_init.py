@@ -87,10 +87,10 @@ def installed():
         pytest.importorskip(name, reason="not installed: pip install 'kernelwright[triton]'")
 
 
-def written(tmp_path, text, *, name="kernels.py", behind=""):
+def written(tmp_path, text, *, name="kernels.py", behind="", call=None):
     file = tmp_path / name
     file.write_text(text)
-    run_init(KernelWords(file.with_name(f"{name}{behind}"), out=tmp_path / "problem"), is_forced=False)
+    run_init(KernelWords(file.with_name(f"{name}{behind}"), out=tmp_path / "problem", call=call), is_forced=False)
     return tmp_path / "problem"
 
 
@@ -115,6 +115,28 @@ def test_what_is_not_in_the_file_is_told_before_it_runs(tmp_path, text, behind, 
     with pytest.raises(SpecError, match=message):
         written(tmp_path, text, behind=behind)
     assert not (tmp_path / "problem").exists()
+
+
+def test_a_call_in_another_file_needs_no_edit(installed, tmp_path):
+    text, example = SOFTMAX.split("def example")
+    (tmp_path / "call.py").write_text(
+        f"import torch\nfrom kernels import softmax\n\n\ndef mine{example[2:]}".replace("mine", "mine()", 1)
+    )
+    folder = written(tmp_path, text, call=tmp_path / "call.py::mine")
+    assert dict(load_problem(folder).workloads[0].sizes) == {"n_rows": 7, "n_cols": 100}
+
+
+@pytest.mark.parametrize("call", ["call.py", "call.py::other"])
+def test_a_call_that_is_not_there_is_told(tmp_path, call):
+    (tmp_path / "call.py").write_text("def mine():\n    pass\n")
+    with pytest.raises(SpecError, match=r"names no function|no function other"):
+        written(tmp_path, SOFTMAX, call=tmp_path / call)
+
+
+def test_a_call_is_of_triton_files_only(tmp_path):
+    (tmp_path / "saxpy.cl").write_text("__kernel void k(__global float *x) { x[0] = 1; }\n")
+    with pytest.raises(UsageError, match="is for a Triton file"):
+        run_init(KernelWords(tmp_path / "saxpy.cl", call=tmp_path / "call.py::mine"), is_forced=False)
 
 
 def test_words_for_plain_kernels_are_refused(tmp_path):
@@ -185,13 +207,22 @@ NOTHING = SOFTMAX.replace("x.stride(0), rows", "None, rows").replace("row * row_
         (SOFTMAX.replace("return softmax(", "return ("), "launched no kernel"),
         (AXPY.replace("return torch.randn(1000)", BOTH), "launched .* one Triton kernel"),
         (SOFTMAX.replace("randn(7", "radn(7"), "AttributeError"),
-        (NOTHING, "'row_stride' .* is None"),
+        (NOTHING.replace("None, rows", "'text', rows"), "'row_stride' .* is 'text'"),
     ],
 )
 def test_a_call_that_tells_too_little_is_refused(installed, tmp_path, text, message):
     with pytest.raises((ReferenceFailed, SpecError), match=message):
         written(tmp_path, text)
     assert not (tmp_path / "problem").exists()
+
+
+def test_an_argument_that_is_none_is_fixed_as_that(installed, tmp_path):
+    folder = written(tmp_path, NOTHING)
+    problem = load_problem(folder)
+    assert "row_stride" not in {each.name for each in problem.arguments}
+    assert load_template(problem).defines["row_stride"].text == "'None'"
+    found = interpret(folder, settings=TuneSettings(budget=Budget(evaluations=3), build_processes=1, data_seed=1))
+    assert len(found.passed) == 3
 
 
 def test_the_command_itself_imports_neither_triton_nor_torch(installed, tmp_path):

@@ -164,6 +164,12 @@ def init(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write into (default: the kernel's name).")] = None,
+    call: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a Triton file: the call to watch (default: its own example()).", metavar="FILE::FUNCTION"
+        ),
+    ] = None,
     *,
     example: Annotated[
         bool, typer.Option("--example", help="Write the example of this name, e.g. matmul; without a name, list all.")
@@ -192,7 +198,7 @@ def init(
     from kernelwright.cli.commands.infer import KernelWords
     from kernelwright.cli.commands.init import run_init
 
-    said = KernelWords(source, tuple(words or ()), entry, grid, block, out)
+    said = KernelWords(source, tuple(words or ()), entry, grid, block, out, call)
     run_init(said, is_forced=force, is_json=json, suite=suite)
 
 

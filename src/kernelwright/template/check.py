@@ -33,7 +33,7 @@ from kernelwright.problem.source_scan import (
     used_words,
 )
 from kernelwright.problem.toml.file import did_you_mean, read_text
-from kernelwright.source.triton.reading import OPTIONS, constexprs_of, triton_kernel
+from kernelwright.source.triton.reading import OPTIONS, constants_of, triton_kernel
 from kernelwright.space.parameter import Constraint
 from kernelwright.template.model import Template
 
@@ -205,9 +205,8 @@ def _passed(problem: Problem, template: Template) -> dict[str, Argument]:
 def _check_uses(problem: Problem, template: Template) -> None:
     words = used_words(template.source, template.language)
     if template.language == "triton":  # only what a launch can give the kernel counts
-        words = constexprs_of(
-            template.source, shown_path(template.file), {step.entry for step in template.steps}
-        ) | set(OPTIONS)
+        entries, own = {step.entry for step in template.steps}, {*template.default, *template.defines}
+        words = constants_of(template.source, shown_path(template.file), entries, own) | set(OPTIONS)
     used = words.union(
         *(use.expression.names for use in _uses(problem, template)),
         *(expression.names for expression in option_expressions(template.options)),
@@ -337,7 +336,9 @@ def _check_triton(step: LaunchStep, problem: Problem, template: Template) -> Non
     """Every argument that each launch gives, and a value for every `tl.constexpr` that has none of its own."""
     kernel = triton_kernel(template.source, shown_path(template.file), step.entry)
     place = Location(shown_path(template.file), kernel.line)
-    names, given = step.arguments or (), [each.name for each in kernel.parameters if not each.is_constexpr]
+    own = {*template.default, *template.defines}
+    names = step.arguments or ()
+    given = [each.name for each in kernel.parameters if not each.is_constexpr and each.name not in own]
     if len(names) != len(given) or (set(names) == set(given) and list(names) != given):
         raise SpecError(
             f"the launch of {step.entry!r} passes {len(names)} arguments ({', '.join(names)}), but the kernel takes "
@@ -354,7 +355,7 @@ def _check_triton(step: LaunchStep, problem: Problem, template: Template) -> Non
     for name in names:
         if arguments_of(problem, template)[name].role == "local":
             raise SpecError(f"argument {name!r} has the role local, which only OpenCL has", location=step.location)
-    known = {*problem.size_names, *template.default, *template.defines}
+    known = {*problem.size_names, *own}
     for each in kernel.parameters:
         if each.is_constexpr and each.default is None and each.name not in known:
             how = (

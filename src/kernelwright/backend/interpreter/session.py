@@ -103,7 +103,7 @@ class InterpreterSession(DeviceSession):
         _, constants = constants_of(unit, [each.name for each in parameters])
         return _Interpreted(
             function=function,
-            names=tuple(each.name for each in parameters if not each.is_constexpr),
+            names=tuple(each.name for each in parameters if not each.is_constexpr and each.name not in constants),
             dtypes=tuple(_pointed(each) for each in launch_arguments(unit, entry)),
             constants=constants,
         )

@@ -39,6 +39,8 @@ class KernelWords:
     grid: str | None = None
     block: str | None = None
     out: Path | None = None
+    call: Path | None = None
+    """Of a Triton file: `FILE::FUNCTION` that makes the call to watch."""
 
 
 def is_kernel_file(path: Path) -> bool:

@@ -42,6 +42,8 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False, suite
     if suite is None and is_triton_file(said.source):
         _init_triton(said, is_forced=is_forced, is_json=is_json)
         return
+    if said.call is not None:
+        raise UsageError(f"--call is for a Triton file, and {said.source} is none", hint="leave it out")
     if suite is None and said.source.suffix == ".py":
         _init_module(said, is_forced=is_forced, is_json=is_json)
         return
@@ -119,7 +121,7 @@ def _init_triton(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:
             f"words, --entry, --grid and --block are for a plain kernel; a call of {said.source.name} says them itself",
             hint="leave them out; name the kernel as FILE::KERNEL",
         )
-    call = watch_call(said.source)
+    call = watch_call(said.source, said.call)
     files, notes = triton_files(call)
     check_loads(call.file, call.kernel, files)
     folder = said.out or Path(call.kernel.strip("_") or "kernel")

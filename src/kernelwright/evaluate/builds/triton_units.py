@@ -16,7 +16,7 @@ from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Argument
-from kernelwright.source.triton.reading import OPTIONS, constexprs_of
+from kernelwright.source.triton.reading import OPTIONS, constants_of
 from kernelwright.template.model import Candidate
 
 _SPECIALISED_BY = 16
@@ -38,7 +38,8 @@ def triton_unit(
     """
     template = candidate.template
     values = {**names, **{name: each.evaluate(names) for name, each in template.defines.items()}}
-    wanted = constexprs_of(template.source, template.file, {step.entry for step in steps}) | set(OPTIONS)
+    own = {*candidate.config, *template.defines}
+    wanted = constants_of(template.source, template.file, {step.entry for step in steps}, own) | set(OPTIONS)
     kinds: dict[str, list[object]] = {}
     for step in steps:
         kind = [_kind(each, arguments) for each in step.arguments]

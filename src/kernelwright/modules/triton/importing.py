@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import tempfile
 from collections.abc import Mapping
@@ -52,11 +53,12 @@ def is_triton_file(path: Path) -> bool:
     return True
 
 
-def watch_call(path: Path) -> WatchedCall:
-    """What the file's `example()` launched.
+def watch_call(path: Path, example: Path | None = None) -> WatchedCall:
+    """What an example launched.
 
     Args:
         path: a Triton file, or `FILE::NAME` with the kernel, or with the function that launches it.
+        example: `FILE::FUNCTION` that makes the call; None: the file's own `example()`.
 
     Raises:
         MissingDependency: Triton or PyTorch is not installed.
@@ -65,7 +67,9 @@ def watch_call(path: Path) -> WatchedCall:
     """
     file, named = split_kernel(str(path))
     text = read_text(file, what="the kernel source")
-    _check_name(text, file, named)
+    caller, function = (file, EXAMPLE) if example is None else split_kernel(str(example))
+    _check_names(text, file, named)
+    _check_example(caller, function)
     missing = [name for name in ("triton", "torch") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingDependency(
@@ -76,11 +80,11 @@ def watch_call(path: Path) -> WatchedCall:
         settings = WorkerSettings("import", FACTORY, None)
         with WorkerProcess(settings, scratch=Path(scratch)) as worker:
             try:
-                found = worker.call((str(file.resolve()), named), timeout_s=TIMEOUT_S)
+                found = worker.call((str(file.resolve()), named, str(caller.resolve()), function), timeout_s=TIMEOUT_S)
             except (JobTimeout, WorkerDied) as error:
                 raise SpecError(
                     f"the call that was watched ended without an answer: {error}",
-                    hint=f"give {EXAMPLE}() smaller tensors",
+                    hint=f"give {function}() smaller tensors",
                     location=Location(file),
                 ) from error
     if not isinstance(found, dict):
@@ -99,19 +103,30 @@ def watch_call(path: Path) -> WatchedCall:
     )
 
 
-def _check_name(text: str, file: Path, named: str | None) -> None:
-    import ast
-
-    names = [each.name for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
+def _check_names(text: str, file: Path, named: str | None) -> None:
+    names = _functions(text)
     if named is not None and named not in names:
         raise SpecError(
             f"{file.name} defines no function {named!r}; it has {', '.join(names)}",
             hint=did_you_mean(named, names) or "name a kernel, or the function that launches it",
             location=Location(file),
         )
-    if EXAMPLE not in names:
+
+
+def _check_example(file: Path, function: str | None) -> None:
+    if function is None:
+        raise SpecError(f"{file} names no function", hint=f"say --call {file}::FUNCTION", location=Location(file))
+    if function not in _functions(read_text(file, what="the file with the call")):
         raise SpecError(
-            f"{file.name} has no function {EXAMPLE}(), so there is no call to watch",
-            hint=f"add `def {EXAMPLE}():` that calls the launching function on small tensors of distinct sizes",
+            f"{file.name} has no function {function}(), so there is no call to watch",
+            hint=f"add `def {function}():` that calls the launching function on small tensors of distinct sizes, or "
+            "name one in another file: --call FILE::FUNCTION",
             location=Location(file),
         )
+
+
+def _functions(text: str) -> list[str]:
+    try:
+        return [each.name for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []

@@ -79,7 +79,7 @@ def files_of(call: WatchedCall) -> tuple[dict[str, bytes], tuple[str, ...]]:
 
 
 def _refuse_unknown(call: WatchedCall) -> None:
-    for each in call.arguments:
+    for each in _passed(call):
         if each["kind"] not in ("tensor", "int", "float", "bool") or (
             each["kind"] == "tensor" and each["dtype"] not in DTYPES
         ):
@@ -89,6 +89,11 @@ def _refuse_unknown(call: WatchedCall) -> None:
                 hint="call it with a tensor or a number there, or make it a tl.constexpr",
                 location=Location(call.file),
             )
+
+
+def _passed(call: WatchedCall) -> list[Mapping[str, Any]]:
+    """The arguments that the problem has; those that are None become defines."""
+    return [each for each in call.arguments if each["kind"] != "NoneType"]
 
 
 def _sizes(call: WatchedCall) -> _Sizes:
@@ -121,8 +126,9 @@ def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
         elif isinstance(value, int) and not isinstance(value, bool) and (size := _power_of(value, sizes)):
             defines[name] = Expression.parse(f"next_power_of_two({size})")
             notes.append(f"{name} = next_power_of_two({size}) is a guess")
-        elif value is not None:
-            defines[name] = Expression.parse(repr(value))
+        else:
+            defines[name] = Expression.parse(repr("None" if value is None else value))
+    defines |= {each["name"]: Expression.parse("'None'") for each in call.arguments if each["kind"] == "NoneType"}
     for name, usual in (("num_warps", _WARPS), ("num_stages", _STAGES)):
         default = int(call.options.get(name) or _DEFAULTS[name])
         known = {*usual, default, *(int(each[name]) for each in call.configs if name in each)}
@@ -173,9 +179,10 @@ def _power_of(value: int, sizes: _Sizes) -> str | None:
 
 def _extent(call: WatchedCall, axis: int, sizes: _Sizes, tuned: list[str]) -> str:
     """An axis of the grid as the plainest expression that gives it, also with other constants."""
-    cases = [(call.constants, call.grid), *(({**call.constants, **values}, grid) for values, grid in call.other_grids)]
+    others = ((values, grid) for values, grid in call.other_grids if set(values) <= set(tuned))
+    cases = [(call.constants, call.grid), *(({**call.constants, **values}, grid) for values, grid in others)]
     names = sizes.values
-    for text in _candidates(names, [*tuned, *(name for name in call.constants if name not in tuned)], call):
+    for text in _candidates(names, tuned, call):
         expression = Expression.parse(text)
         if all(expression.evaluate({**names, **constants}) == grid[axis] for constants, grid in cases):
             return text
@@ -188,8 +195,12 @@ def _extent(call: WatchedCall, axis: int, sizes: _Sizes, tuned: list[str]) -> st
     return str(call.grid[axis])
 
 
-def _candidates(sizes: Mapping[str, int], constants: list[str], call: WatchedCall) -> Iterator[str]:
-    whole = [name for name in constants if type(call.constants[name]) is int and call.constants[name] > 0]
+def _candidates(sizes: Mapping[str, int], tuned: list[str], call: WatchedCall) -> Iterator[str]:
+    """Sizes and how often constants go into them; what is not tuned stands as the number that it is."""
+    numbers = [
+        value for name, value in call.constants.items() if name not in tuned and type(value) is int and value > 1
+    ]
+    whole = [*tuned, *map(str, dict.fromkeys(numbers))]
     single = [*sizes, *(f"ceil_div({size}, {name})" for name in whole for size in sizes)]
     yield from single
     for first, second in itertools.combinations_with_replacement(single, 2):
@@ -213,7 +224,7 @@ def _problem_text(call: WatchedCall, sizes: _Sizes, stem: str) -> str:
             "",
             "# In the kernel's order. Roles: input, output, inout (read and written, or written in part), scalar.",
             "[arguments]",
-            *(f"{each['name'].ljust(width)} = {_argument(each, sizes)}" for each in call.arguments),
+            *(f"{each['name'].ljust(width)} = {_argument(each, sizes)}" for each in _passed(call)),
             "",
             "# The sizes of the example; put in those that matter.",
             "[[workloads]]",
@@ -291,17 +302,16 @@ def _kernel_reference(call: WatchedCall, stem: str, header: Header) -> str:
     outputs = [each["name"] for each in call.arguments if each.get("role") in ("output", "inout")]
     shapes = {each["name"]: each["shape"] for each in call.arguments if each.get("role") == "output"}
     sizes = _sizes(call)
-    names = list(
-        dict.fromkeys([*(each["name"] for each in call.arguments if each.get("role") != "output"), *sizes.values])
-    )
+    taken = (each["name"] for each in _passed(call) if each.get("role") != "output")
+    names = list(dict.fromkeys([*taken, *sizes.values]))
     made = "".join(
         f"    {name} = torch.zeros([{', '.join(map(sizes.text, shape))}], dtype=torch.{_wide(call, name)})\n"
         for name, shape in shapes.items()
     )
-    given = ", ".join(f'"{each["name"]}": {each["name"]}' for each in call.arguments)
+    given = ", ".join(f'"{each["name"]}": {each["name"]}' for each in _passed(call))
     fixed = {**{each.name: each.default for each in header.parameters if each.name not in OPTIONS}}
     constants = "".join(f"    {name} = {value!r}\n" for name, value in fixed.items())
-    constants += "".join(f"    {name} = {text}\n" for name, text in header.defines.items())
+    constants += "".join(f"    {name} = {_python(each.text)}\n" for name, each in header.defines.items())
     both = ", ".join(f'"{name}": {name}' for name in (*fixed, *header.defines))
     grid = ", ".join(extent.text for extent in header.steps[0].grid)
     return f'''"""The kernel as it was, by Triton's interpreter on doubles.
@@ -314,6 +324,8 @@ import torch
 from kernelwright.backend.interpreter.session import launch_interpreted, start_interpreter
 
 start_interpreter()
+
+import triton.language as tl
 
 import original_{stem} as original
 
@@ -331,6 +343,11 @@ def reference({", ".join(names)}):
 {constants}{made}    launch_interpreted(original.{call.kernel}, ({grid},), {{{given}, {both}}})
     return {{{", ".join(f'"{name}": {name}' for name in outputs)}}}
 '''
+
+
+def _python(text: str) -> str:
+    """An expression as Python has it: texts that stand for None or a type of Triton are those."""
+    return text[1:-1] if text == "'None'" or text.startswith("'tl.") else text
 
 
 def _wide(call: WatchedCall, name: str) -> str:

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 from kernelwright.backend.interpreter.session import start_interpreter
@@ -23,25 +23,27 @@ from kernelwright.source.triton.reading import OPTIONS, TritonKernel, read_trito
 FACTORY = f"{__name__}:make_watch"
 EXAMPLE = "example"
 _REFERENCE = re.compile(r"(^|_)(ref|reference|torch|naive|golden|eager|expected|native|pytorch)(_|$)")
+_SHOWN = 300
 _ALLOWED_ERROR = 2e-2
 """Of a torch function's results against the kernel's, in units of their largest value: kernels may use half floats."""
 
 
 def make_watch(argument: object) -> Callable[[object], object]:
-    """The handler: a file, and the kernel or the launching function that was named, to what was seen."""
+    """The handler of jobs: a file, the kernel or the launching function that was named, a call's file and function."""
     del argument
-    return lambda job: _watched(Path(str(job[0])), job[1])  # type: ignore[index]
+    return lambda job: _watched(Path(str(job[0])), job[1], Path(str(job[2])), job[3])  # type: ignore[index]
 
 
-def _watched(file: Path, named: str | None) -> dict[str, Any]:
+def _watched(file: Path, named: str | None, caller: Path, example: str) -> dict[str, Any]:
     kernels = {each.name: each for each in read_triton(file.read_text(encoding="utf-8"), file)}
     with blamed_on_user(file, doing="watching a call of the kernel"):
         interpreter = start_interpreter()
         module = _imported(file)
         watch = _Watch(interpreter, module, kernels, named)
+        _pretend_gpu()
         with _on_host():
-            watch.call()
-        return watch.document(file)
+            watch.call(module if caller == file else _imported(caller), example)
+        return watch.document(file, example)
 
 
 def _imported(file: Path) -> ModuleType:
@@ -78,6 +80,35 @@ def _on_host() -> Any:
     return OnHost()
 
 
+def _pretend_gpu() -> None:
+    """What launching functions ask PyTorch of the GPU, answered as by a Hopper."""
+    import contextlib
+
+    import torch
+
+    hopper = SimpleNamespace(
+        name="NVIDIA H100", major=9, minor=0, multi_processor_count=132, total_memory=80 << 30, warp_size=32,
+        shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472, regs_per_multiprocessor=65536,
+        max_threads_per_multi_processor=2048, gcnArchName="",
+    )  # fmt: skip
+    answers: dict[str, Callable[..., Any]] = {
+        "is_available": lambda: True,
+        "current_device": lambda: 0,
+        "device_count": lambda: 1,
+        "synchronize": lambda *_: None,
+        "get_device_capability": lambda *_: (9, 0),
+        "get_device_properties": lambda *_: hopper,
+        "get_device_name": lambda *_: hopper.name,
+        "device": lambda *_: contextlib.nullcontext(),
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+
+
+class _Enough(BaseException):
+    """A kernel is launched again: what was to be seen was seen. No `Exception`, since the example may catch those."""
+
+
 class _Watch:
     """What happens between the file's functions and the interpreter."""
 
@@ -93,7 +124,7 @@ class _Watch:
         self._calls: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
         """Functions of the file that are under way: name, arguments as given, and copies of them."""
         self._launcher: tuple[str, dict[str, Any], dict[str, Any]] | None = None
-        self._result: Any = None
+        self._given: Any = None
         self._seen: dict[str, dict[str, Any]] = {}
         """By kernel, its first launch."""
         self._configs: dict[str, list[dict[str, Any]]] = {}
@@ -101,16 +132,12 @@ class _Watch:
         self._wrap_launches(interpreter)
         self._wrap_functions()
 
-    def call(self) -> None:
+    def call(self, caller: ModuleType, example: str) -> None:
         """Call the example; and the named function on what it gave, where it launched nothing itself."""
-        example = getattr(self._module, EXAMPLE, None)
-        if not callable(example):
-            raise ReferenceFailed(
-                f"{Path(str(self._module.__file__)).name} has no function {EXAMPLE}()",
-                hint="write one that calls the function which launches the kernel, on small tensors of distinct sizes",
-                location=Location(Path(str(self._module.__file__))),
-            )
-        given = example()
+        try:
+            given = self._given = getattr(caller, example)()
+        except _Enough:
+            return
         function = getattr(self._module, self._named or "", None)
         if not self._seen and isinstance(function, FunctionType):
             named = given if isinstance(given, dict) else {}
@@ -138,8 +165,6 @@ class _Watch:
                 result = function(*args, **kwargs)
             finally:
                 self._calls.pop()
-            if call is self._launcher:
-                self._result = result
             return result
 
         recorded.__wrapped__ = function  # type: ignore[attr-defined]
@@ -149,8 +174,10 @@ class _Watch:
         from triton.runtime.autotuner import Autotuner
 
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            if kernel.__name__ in self._seen or self._named in self._kernels.keys() - {kernel.__name__}:
+            if kernel.__name__ not in self._kernels or self._named in self._kernels.keys() - {kernel.__name__}:
                 return self._run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
+            if kernel.__name__ in self._seen:
+                raise _Enough
             return self._launch(kernel, args, grid, kwargs)
 
         def first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -266,17 +293,17 @@ class _Watch:
             return next(f"tl.{name}" for name in dir(tl) if getattr(tl, name) is value)
         return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
-    def document(self, file: Path) -> dict[str, Any]:
+    def document(self, file: Path, example: str) -> dict[str, Any]:
         """What was seen of the one kernel."""
         if not self._seen:
             raise ReferenceFailed(
-                f"{EXAMPLE}() launched no kernel of {file.name}",
+                f"{example}() launched no kernel of {file.name}, and gave {repr(self._given)[:_SHOWN]}",
                 hint="call the function that launches it there",
                 location=Location(file),
             )
         if len(self._seen) > 1:
             raise ReferenceFailed(
-                f"{EXAMPLE}() launched {', '.join(self._seen)}, and a problem has one Triton kernel",
+                f"{example}() launched {', '.join(self._seen)}, and a problem has one Triton kernel",
                 hint=f"name one: {file.name}::{next(iter(self._seen))}",
                 location=Location(file),
             )

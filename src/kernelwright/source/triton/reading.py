@@ -103,15 +103,16 @@ def _kernels(text: str, file: Path) -> tuple[TritonKernel, ...]:
     return read_triton(text, file)
 
 
-def constexprs_of(text: str, file: Path, names: Iterable[str]) -> frozenset[str]:
-    """The `tl.constexpr` arguments of kernels that `text` defines.
+def constants_of(text: str, file: Path, names: Iterable[str], own: Iterable[str]) -> frozenset[str]:
+    """What is fixed for a build of kernels that `text` defines: `tl.constexpr` arguments, and others among `own`.
 
     Raises:
         SpecError: as `read_triton`.
     """
-    wanted = set(names)
+    wanted, given = set(names), set(own)
     kernels = (each for each in _kernels(text, file) if each.name in wanted)
-    return frozenset(each.name for kernel in kernels for each in kernel.parameters if each.is_constexpr)
+    parameters = (each for kernel in kernels for each in kernel.parameters)
+    return frozenset(each.name for each in parameters if each.is_constexpr or each.name in given)
 
 
 def _tree(text: str, file: Path) -> ast.Module:

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -67,7 +67,7 @@ def _compile_entry(unit: BuildUnit, module: ModuleType, entry: str) -> TritonBui
     kernel = find_kernel(module, entry, unit.file_name, jit.JITFunction)
     options, constants = constants_of(unit, kernel.arg_names)
     compiled, log = _compiled(kernel, launch_arguments(unit, entry), constants, options, entry)
-    launch = _launch(compiled, kernel)
+    launch = _launch(compiled, _arguments(kernel, constants))
     figures = _figures(compiled, launch, log)
     _check_limits(compiled, entry)
     return TritonBuilt(compiled.asm["cubin"], launch, figures, log)
@@ -76,11 +76,21 @@ def _compile_entry(unit: BuildUnit, module: ModuleType, entry: str) -> TritonBui
 def _prepare(capability: int) -> None:
     """Triton, told to compile for one kind of device and to keep nothing outside this process's own folder."""
     os.environ.pop("TRITON_INTERPRET", None)
-    os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="triton-"))
-    os.environ |= {"TRITON_DUMP_PTXAS_LOG": "1", "TRITON_DISABLE_LINE_INFO": "1", "TRITON_ALWAYS_COMPILE": "1"}
+    os.environ |= {
+        "TRITON_CACHE_DIR": _cache_folder(),
+        "TRITON_DUMP_PTXAS_LOG": "1",
+        "TRITON_DISABLE_LINE_INFO": "1",
+        "TRITON_ALWAYS_COMPILE": "1",
+    }
     triton = require("triton", purpose=_PURPOSE)
     compiler = require("triton.backends.compiler", purpose=_PURPOSE)
     triton.runtime.driver.set_active(_Target(compiler.GPUTarget("cuda", capability, _WARP_SIZE)))
+
+
+@lru_cache
+def _cache_folder() -> str:
+    """This process's own: it may write no other."""
+    return tempfile.mkdtemp(prefix="triton-")
 
 
 class _Target:
@@ -149,8 +159,10 @@ def launch_arguments(unit: BuildUnit, entry: str) -> list[object]:
 
 
 def _constant(text: str) -> object:
-    """A literal; a text that names a type of Triton (`tl.float16`) is that type."""
+    """A literal; a text that names a type of Triton (`tl.float16`) is that type, and the text `None` is None."""
     value = ast.literal_eval(text)
+    if value == "None":
+        return None
     if isinstance(value, str) and re.fullmatch(r"tl\.\w+", value):
         language = require("triton.language", purpose=_PURPOSE)
         return getattr(language, value[3:], value)
@@ -166,7 +178,7 @@ def _compiled(
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), _without_torch():
-            given = {**dict(zip(_arguments(kernel), values, strict=True)), **constants, **options}
+            given = {**dict(zip(_arguments(kernel, constants), values, strict=True)), **constants, **options}
             compiled = kernel.warmup(grid=(1,), **given)
     except Exception as error:
         text = _text(error)
@@ -207,16 +219,14 @@ def _last_line(text: str) -> str:
     return lines[-1] if lines else "without a word"
 
 
-def _arguments(kernel: Any) -> list[str]:
+def _arguments(kernel: Any, constants: Collection[str]) -> list[str]:
     """The names of the arguments that each launch gives."""
-    return [each.name for each in kernel.params if not each.is_constexpr]
+    return [each.name for each in kernel.params if not each.is_constexpr and each.name not in constants]
 
 
-def _launch(compiled: Any, kernel: Any) -> TritonLaunch:
+def _launch(compiled: Any, names: Sequence[str]) -> TritonLaunch:
     metadata, signature = compiled.metadata, compiled.src.signature
-    parameters = tuple(
-        (index, signature[name]) for index, name in enumerate(_arguments(kernel)) if signature[name] != "constexpr"
-    )
+    parameters = tuple((index, signature[name]) for index, name in enumerate(names) if signature[name] != "constexpr")
     declared = re.search(r"\.visible\s+\.entry\s+[\w$]+\s*\((.*?)\)\s*(?:\.|\{)", compiled.asm["ptx"], re.DOTALL)
     extra = len(re.findall(r"\.param\b", declared[1])) - len(parameters) if declared else 0
     scratch = [int(getattr(metadata, name, 0) or 0) for name in ("global_scratch_size", "profile_scratch_size")]
