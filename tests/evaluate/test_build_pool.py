@@ -122,9 +122,10 @@ def test_failed_specialisation_is_no_verdict_and_not_repeated(tmp_path, cache, f
     assert again.built == result.built
 
 
-def test_what_comes_to_run_in_a_build_process_writes_into_no_artifact(tmp_path, cache):
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_what_comes_to_run_in_a_build_process_writes_into_no_artifact(tmp_path, cache, kind):
     """Else a candidate could make the baseline slow, in this run and in all that find it in the cache."""
-    device = replace(FAULT_DEVICE, kind="cpu")
+    device = replace(FAULT_DEVICE, kind=kind)
     pool = make_pool(tmp_path, cache, device=device, specialise_timeout_s=60.0)
     try:
         baseline = pool.submit(*task("ok baseline")).result(timeout=60)

@@ -12,8 +12,9 @@ import pytest
 from cli_runs import children_of
 from fault_kernels import FAULTS, GOOD, HOSTILE_CRASH, TAKERS, UNINITIALISED, WRONG_SOMETIMES, write_problem
 
-from kernelwright.errors import BaselineFailed
+from kernelwright.errors import BaselineFailed, InfrastructureError
 from kernelwright.evaluate.base import EvaluationRequest, MeasuringRunner, Paced
+from kernelwright.evaluate.device.comparison import CompareJob
 from kernelwright.evaluate.device.worker import CheckJob
 from kernelwright.evaluate.process.worker_process import WorkerDied, WorkerProcess
 from kernelwright.problem.config import Config
@@ -186,6 +187,36 @@ def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
     assert re.search(words, comparison.rejected[faulty.id])
     ((slow_ms, fine_ms),) = comparison.samples_ms.values()
     assert min(slow_ms) > max(sorted(fine_ms)[:6])
+
+
+@pytest.mark.parametrize("is_baseline_able", [True, False])
+def test_what_fails_twice_and_with_nobody_in_particular_is_no_fault_of_the_machine_if_the_baseline_alone_goes_through(
+    tmp_path: Path, is_baseline_able: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = TuningProblem.load(write_problem(tmp_path / "problem", ("slow", "fine")))
+    machine, seen = LocalMachine(), []
+    fine = Candidate(subject.template, Config({"MODE": "fine"}))
+    plain = WorkerProcess.call
+
+    def call(self: WorkerProcess, job: object, *, timeout_s: float, watch: object = None) -> object:
+        if isinstance(job, CompareJob):
+            seen.append(len(job.jobs))
+            if len(seen) <= 2 or not (is_baseline_able or len(job.jobs) > 1):
+                raise WorkerDied("device", -11, "")
+        return plain(self, job, timeout_s=timeout_s, watch=watch)
+
+    with machine.runner(subject.problem, machine.device(None, "opencl"), TuneSettings()) as runner:
+        runner.calibrate(subject.baseline)
+        monkeypatch.setattr(WorkerProcess, "call", call)
+        if not is_baseline_able:
+            with pytest.raises(InfrastructureError, match="failed twice"):
+                runner.compare([subject.baseline, fine], rounds=12)
+            return
+        comparison = runner.compare([subject.baseline, fine], rounds=12)
+    assert comparison is not None
+    assert comparison.candidate_ids == (subject.baseline.id,)
+    assert "failed twice, and not without it" in comparison.rejected[fine.id]
+    assert seen[:4] == [2, 2, 2, 1], "together twice, with each alone, and the baseline with nobody"
 
 
 def test_where_the_budget_is_over_nothing_is_compared_again_without_the_faulty_one(tmp_path: Path) -> None:

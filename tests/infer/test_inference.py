@@ -240,6 +240,17 @@ def test_lengths_of_walks_are_what_rows_have_room_for(tmp_path: Path) -> None:
     assert found.arguments[0].shape == ("rows", "most", "width")
 
 
+@pytest.mark.parametrize(
+    ("index", "expected"), [("t", "4 * (most)"), ("threadIdx.x", "4 * (64)"), ("(int)x[0]", "4 * 64")]
+)
+def test_shared_memory_that_nobody_sizes_is_what_is_touched(tmp_path: Path, index: str, expected: str) -> None:
+    source = "__global__ void k(const float *x, float *y, int most) {\n  extern __shared__ float kept[];\n"
+    source += f"  for (int t = threadIdx.x; t < most; t += blockDim.x) kept[{index}] = x[blockIdx.x * most + t];\n"
+    source += "  __syncthreads();\n  if (threadIdx.x == 0) y[blockIdx.x] = kept[0];\n}\n"
+    found = inferred(tmp_path, source, "most=100", name="k.cu", grid=("8",), block=("64",))
+    assert found.launch.shared_bytes == expected
+
+
 def test_too_few_places_for_all_values_are_asked_about(tmp_path: Path) -> None:
     found = inferred(tmp_path, SCATTER.replace("GUARD", ""), "n=100", "y=50")
     assert [each.word for each in found.questions] == ["at=FILE.npy"]

@@ -428,3 +428,35 @@ def test_threads_that_read_what_others_change_may_not(name: str) -> None:
     result = tactic("coarsen").apply(_in_place(OTHERS[name]))
     assert isinstance(result, NotApplicable), result.source
     assert "a thread may read what another one stores" in result.reason
+
+
+CUB = f"""{ROW_HEAD}
+  __shared__ float inverse;
+  float s = 0.f;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) s += x[blockIdx.x * n + i] * x[blockIdx.x * n + i];
+  using BlockReduce = cub::BlockReduce<float, 64>;
+  __shared__ typename BlockReduce::TempStorage store;
+  s = BlockReduce(store).Reduce(s, cub::Sum{{}}, blockDim.x);
+  if (threadIdx.x == 0) inverse = rsqrtf(s / n + 1.0f);
+  __syncthreads();
+  for (int i = threadIdx.x; i < n; i += blockDim.x) y[blockIdx.x * n + i] = x[blockIdx.x * n + i] * inverse * w[i];
+}}"""
+
+
+@pytest.mark.parametrize("call", ["Reduce(s, cub::Sum{}, blockDim.x)", "Reduce(s, cub::Sum())", "Sum(s)"])
+def test_reductions_by_cub_are_joins(call: str) -> None:
+    source = CUB.replace("Reduce(s, cub::Sum{}, blockDim.x)", call)
+    subject = subject_of(source, ROWS, ("r",), ("64",), SIZES, language="cuda", device=GPU)
+    result = tactic("row-registers").apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert "cub::" not in result.source
+    assert subject.normal is not None
+    assert subject.normal.source.count("\n") == source.count("\n")
+    if is_possible():
+        assert_same(HostRunner(), subject.normal, result, SIZES, count=2)
+
+
+@pytest.mark.parametrize("call", ["Reduce(s, Mine())", "Reduce(s, cub::Sum{}, n)", "Sum(s, 8)", "HeadSum(s)"])
+def test_other_reductions_by_cub_stay(call: str) -> None:
+    source = CUB.replace("Reduce(s, cub::Sum{}, blockDim.x)", call)
+    assert f"(store).{call}" in normal_form(source, "cuda", "f")

@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelwright.analysis.analysis import Analysis, analyse
+from kernelwright.analysis.polynomial import ONE
 from kernelwright.errors import Location, SpecError, UsageError
 from kernelwright.infer.arguments import ArrayReader, dtype_of
+from kernelwright.infer.bounds import Bounds, Unbounded
 from kernelwright.infer.launch import LaunchReader
 from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch, Question
 from kernelwright.infer.sizes import guess_sizes, size_names
@@ -193,6 +195,8 @@ class _Inference:
             self._questions += reader.questions
             self._guessed |= reader.guessed_sizes
             self._refuse_nothing_written(arguments)
+            shared_bytes = launch.shared_bytes or self._shared_bytes(launch, reader.bounds())
+            launch = replace(launch, shared_bytes=shared_bytes)
             steps = steps_of(reader.bounds(), self._threads(launch))
         return Inferred(
             file=self._file,
@@ -378,7 +382,6 @@ class _Inference:
             self._questions.append(Question("--block X,Y", why))
         elif array:
             found = replace(found, note=f"a block of these extents leaves {array!r} in local memory, or seems to")
-        found = replace(found, shared_bytes=found.shared_bytes or self._shared_bytes(found))
         return found if self._settle(found) else None
 
     def _told(self, reader: LaunchReader) -> InferredLaunch | Question:
@@ -450,8 +453,8 @@ class _Inference:
             )
         return is_known
 
-    def _shared_bytes(self, launch: InferredLaunch) -> str:
-        """Dynamic shared memory that nobody sized: one element a thread."""
+    def _shared_bytes(self, launch: InferredLaunch, bounds: Bounds) -> str:
+        """Dynamic shared memory that nobody sized: as much as is touched, or one element a thread."""
         if self._language == "opencl":
             return ""
         start, end = self._signature.body
@@ -459,7 +462,21 @@ class _Inference:
         if declared is None:
             return ""
         dtype = dtype_of(" ".join(declared[1].split()), self._analysis, self._language)
-        return " * ".join((str(dtype.item_bytes if dtype is not None else 4), *launch.block))
+        size = str(dtype.item_bytes if dtype is not None else 4)
+        touched = self._touched(words_of(declared[0])[-1], bounds)
+        return f"{size} * ({touched})" if touched else " * ".join((size, *launch.block))
+
+    def _touched(self, array: str, bounds: Bounds) -> str:
+        """How many elements of an array are touched, in sizes; empty where that is not known."""
+        found = []
+        for each in self._analysis.facts.accesses:
+            if each.array == array and each.space == "shared":
+                try:
+                    last = bounds.largest(each)
+                except Unbounded:
+                    return ""
+                found.append((self._symbols.number(last) or 0, self._symbols.text(last + ONE)))
+        return max(found, key=lambda each: each[0])[1] or "" if found else ""
 
     def _refuse_nothing_written(self, arguments: dict[str, InferredArgument]) -> None:
         if not any(each.role in ("output", "inout") for each in arguments.values()):

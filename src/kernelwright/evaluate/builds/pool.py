@@ -74,7 +74,7 @@ class _BuilderArgument:
     backend_name: str
     device: DeviceInfo
     writable: Path
-    """Where it may write on a host's own cores; the artifact cache is elsewhere."""
+    """Where it may write; the artifact cache is elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ def make_builder(argument: object) -> Callable[[object], object]:
     """The handler of a build process; called in the child."""
     assert isinstance(argument, _BuilderArgument)
     backend = get_backend(argument.backend_name)
-    if argument.device.shares_host_cores:
+    if argument.device.kind != "simulated":  # Triton's files are run, and compilers may have faults
         trouble = fence_writes([argument.writable, *backend.private_folders(argument.device)])
         if trouble:
             sys.stderr.write(f"what is built here may write any file of yours: {trouble}\n")
-    elif hasattr(os, "nice"):
+    if not argument.device.shares_host_cores and hasattr(os, "nice"):
         os.nice(NICENESS)
     return _Builder(backend, argument.device).handle
 

@@ -217,7 +217,21 @@ def _compare_one(
         elif not is_retried:
             is_retried = True
         elif not _find_late_harm(process, built, standing, workload, wrong, rounds=rounds):
-            raise InfrastructureError(f"the comparison on workload {workload!r} failed twice: {reason}")
+            _prove_baseline_compares(process, built[0], workload, reason, rounds=rounds)
+            wrong.update(dict.fromkeys(standing[1:], f"the comparison failed twice, and not without it: {reason}"))
+
+
+def _prove_baseline_compares(process: DeviceProcess, baseline: Job, workload: str, reason: str, *, rounds: int) -> None:
+    """Compare the baseline with nothing, where a comparison failed twice and with no candidate in particular.
+
+    Raises:
+        InfrastructureError: that fails too, so no candidate is to blame.
+    """
+    job = _compare_job(process, [baseline], workload, rounds=rounds)
+    done, again = _try_to_compare(process, job, _compare_watch(process, [baseline]))
+    if done is None or done.failed:
+        process.worker.kill()
+        raise InfrastructureError(f"the comparison on workload {workload!r} failed twice: {again or reason}")
 
 
 def _find_late_harm(

@@ -17,6 +17,7 @@ from kernelwright.source.edits import Edit, EditConflict, apply
 from kernelwright.source.language import Language
 from kernelwright.source.normal.branches import decide_branches, replace_references, resolve_aliases, separate_arrays
 from kernelwright.source.normal.broadcasts import share_early
+from kernelwright.source.normal.cub import reduce_plainly
 from kernelwright.source.normal.draft import KernelText
 from kernelwright.source.normal.first_thread import gather_shared, share_sums, store_by_first
 from kernelwright.source.normal.inlining import inline_calls
@@ -36,7 +37,7 @@ MAX_EXPANSION = 4
 
 
 _STEPS: tuple[Callable[[KernelText], list[Edit]], ...] = (
-    drop_conditionals, expand_macros, resolve_aliases,
+    drop_conditionals, expand_macros, reduce_plainly, resolve_aliases,
     instantiate, inline_calls, decide_branches, replace_references, copy_fields,
     split_objects, gather_shared, share_sums, store_by_first, share_early, head_loops, name_results,
     split_statements, order_slices, separate_arrays,

@@ -76,11 +76,21 @@ def _compile_entry(unit: BuildUnit, module: ModuleType, entry: str) -> TritonBui
 def _prepare(capability: int) -> None:
     """Triton, told to compile for one kind of device and to keep nothing outside this process's own folder."""
     os.environ.pop("TRITON_INTERPRET", None)
-    os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="triton-"))
-    os.environ |= {"TRITON_DUMP_PTXAS_LOG": "1", "TRITON_DISABLE_LINE_INFO": "1", "TRITON_ALWAYS_COMPILE": "1"}
+    os.environ |= {
+        "TRITON_CACHE_DIR": _cache_folder(),
+        "TRITON_DUMP_PTXAS_LOG": "1",
+        "TRITON_DISABLE_LINE_INFO": "1",
+        "TRITON_ALWAYS_COMPILE": "1",
+    }
     triton = require("triton", purpose=_PURPOSE)
     compiler = require("triton.backends.compiler", purpose=_PURPOSE)
     triton.runtime.driver.set_active(_Target(compiler.GPUTarget("cuda", capability, _WARP_SIZE)))
+
+
+@lru_cache
+def _cache_folder() -> str:
+    """This process's own: it may write no other."""
+    return tempfile.mkdtemp(prefix="triton-")
 
 
 class _Target:
