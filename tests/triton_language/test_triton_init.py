@@ -153,6 +153,9 @@ def test_only_files_with_a_triton_kernel_are_taken_for_triton(tmp_path):
     assert not is_triton_file(tmp_path / "absent.py")
     assert is_triton_file(tmp_path / "kernels.py")
     assert is_triton_file(tmp_path / "kernels.py::softmax")
+    (tmp_path / "both.py").write_text(SOFTMAX.replace("def example", "def get_init_inputs"))
+    assert not is_triton_file(tmp_path / "both.py")
+    assert is_triton_file(tmp_path / "both.py::softmax")
 
 
 def test_a_call_becomes_a_problem_with_the_torch_function_as_its_reference(installed, tmp_path, capsys):

@@ -42,15 +42,20 @@ class WatchedCall:
 
 
 def is_triton_file(path: Path) -> bool:
-    """Whether a path, with a name behind `::` or without, is a Python file that defines a Triton kernel."""
-    file, _ = split_kernel(str(path))
+    """Whether a path, with a name behind `::` or without, is a Python file that defines a Triton kernel.
+
+    A file with a PyTorch module, as KernelBench has them, is a module's, unless it has an example.
+    """
+    file, named = split_kernel(str(path))
     if file.suffix != ".py" or not file.is_file():
         return False
     try:
-        read_triton(read_text(file, what="the kernel source"), file)
+        text = read_text(file, what="the kernel source")
+        read_triton(text, file)
     except SpecError:
         return False
-    return True
+    functions = _functions(text)
+    return named is not None or EXAMPLE in functions or "get_init_inputs" not in functions
 
 
 def watch_call(path: Path, example: Path | None = None) -> WatchedCall:
