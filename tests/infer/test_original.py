@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from kernel_truths import FOLDER, infer_case
 
+from kernelwright.backend.base import BoundLaunch, LocalArgument
+from kernelwright.backend.opencl.session import OpenclSession
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.judge import referee
 from kernelwright.evaluate.judge.kernel_reference import KernelReference
@@ -81,3 +84,60 @@ def test_the_first_call_which_builds_the_kernel_is_not_what_calls_take(
     assert isinstance(prepared, Prepared)
     assert len(calls) == 2
     assert prepared.reference_s < calls[1] - calls[0]
+
+
+SUM = """
+// /// kernelwright
+// [scratch]
+// part = { role = "local", dtype = "float32", shape = ["64"] }
+// [launch]
+// entry = "sum_rows"
+// grid = ["rows"]
+// block = ["64"]
+// ///
+__kernel void sum_rows(__global const float *x, __global float *y, int n, __local float *part) {
+  const int t = get_local_id(0);
+  float s = 0.0f;
+  for (int i = t; i < n; i += 64) s += x[get_group_id(0) * n + i];
+  part[t] = s;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (t == 0) {
+    for (int i = 1; i < 64; ++i) s += part[i];
+    y[get_group_id(0)] = s;
+  }
+}
+"""
+SUM_PROBLEM = """
+name = "sums"
+kernel = "sums.cl"
+reference = "original.cl:sum_rows"
+[arguments]
+x = { role = "input", dtype = "float32", shape = ["rows", "n"] }
+y = { role = "output", dtype = "float32", shape = ["rows"] }
+n = { role = "scalar", dtype = "int32", value = "n" }
+[[workloads]]
+rows = 3
+n = 200
+"""
+
+
+def test_memory_of_a_group_holds_doubles_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("sums.cl", SUM), ("original.cl", SUM), ("problem.toml", SUM_PROBLEM)):
+        (tmp_path / name).write_text(text)
+    problem = load_problem(tmp_path)
+    original = KernelReference(problem)
+    given: list[int] = []
+    x = np.random.default_rng(4).standard_normal((3, 200))
+
+    launch = OpenclSession.launch
+
+    def seen(self: OpenclSession, launches: Sequence[BoundLaunch]) -> None:
+        local = (each for one in launches for each in one.step.arguments if isinstance(each, LocalArgument))
+        given.extend(each.byte_count for each in local)
+        launch(self, launches)
+
+    monkeypatch.setattr(OpenclSession, "launch", seen)
+    found = call_reference(original.as_reference(), problem, problem.workloads[0], {"x": x})
+    assert np.abs(found["y"] - x.sum(1)).max() < 1e-12
+    assert "in float64" in original.note
+    assert given == [64 * 8]

@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,7 @@ from kernelwright.evaluate.builds.render import render_workload
 from kernelwright.evaluate.data.array_threads import Crew
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.words import ORIGINAL_IS_REFERENCE
-from kernelwright.infer.text.widen import widened
+from kernelwright.infer.text.widen import widened, widening
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Argument, Problem, Workload
 from kernelwright.problem.reference import Reference
@@ -89,7 +89,7 @@ class KernelReference:
         self._wide = (
             None
             if text is None or self._narrow_because or not self._has_floats
-            else (_in_double(problem), Candidate(replace(self._original.template, source=text), original.config))
+            else (_in_double(problem), _candidate_in_double(self._original, text))
         )
 
     @property
@@ -170,7 +170,9 @@ class KernelReference:
                     session.upload(buffers[name], _stored(np.asarray(given), arguments[name], self._crew))
             bound = {name: BoundBuffer(buffer, 0, max(_buffers(rendered)[name], 1)) for name, buffer in buffers.items()}
             start_s = time.perf_counter()
-            session.launch([BoundLaunch(module, step, bound) for step in rendered.plan])
+            shared = 1 if problem is self._problem else widening(self._original.template.source)
+            plan = [replace(step, shared_bytes=shared * step.shared_bytes) for step in rendered.plan]
+            session.launch([BoundLaunch(module, step, bound) for step in plan])
             session.synchronize()
             self._launch_s = time.perf_counter() - start_s
             return {each.name: self._result(session, buffers[each.name], each, sizes) for each in problem.outputs}
@@ -221,10 +223,17 @@ class KernelReference:
 
 def _in_double(problem: Problem) -> Problem:
     """The problem with float64 for every float."""
-    arguments = tuple(
-        replace(each, dtype="float64") if DTYPES[each.dtype].kind == "float" else each for each in problem.arguments
-    )
-    return replace(problem, arguments=arguments)
+    return replace(problem, arguments=_doubles(problem.arguments))
+
+
+def _candidate_in_double(original: Candidate, text: str) -> Candidate:
+    """The same launches of `text`, with memory of its own for doubles."""
+    template = replace(original.template, source=text, scratch=_doubles(original.template.scratch))
+    return Candidate(template, original.config)
+
+
+def _doubles(arguments: Sequence[Argument]) -> tuple[Argument, ...]:
+    return tuple(replace(each, dtype="float64") if DTYPES[each.dtype].kind == "float" else each for each in arguments)
 
 
 def _buffers(rendered: Job) -> dict[str, int]:

@@ -28,6 +28,17 @@ _IMPOSSIBLE = re.compile(
 )
 """What depends on the bits of a float."""
 
+_CAST = re.compile(
+    r"(?:reinterpret_cast\s*<|\()\s*(?:(?:__global|global|__local|local|const|volatile|unsigned)\s+)*([A-Za-z_]\w*)"
+    r"(?:\s*<[^<>();]*>)?(?:\s*const)?\s*\*\s*(?:__restrict__\s*)?[>)]"
+)
+"""A cast of a pointer; a parameter's type in a list alone looks like one, and is one of floats or of none."""
+_ALIAS = re.compile(
+    r"\btypedef\s+(?:const\s+|unsigned\s+)*(\w+)\s+(\w+)\s*;|\busing\s+(\w+)\s*=\s*(?:const\s+|unsigned\s+)*(\w+)\s*;"
+)
+_NARROW = re.compile(r"\b(?:half|__half|__nv_bfloat16|__hip_bfloat16|hip_bfloat16|bfloat16)\d*\b")
+_WHOLE = re.compile(r"(?:u?int|u?char|u?short|u?long|u?longlong|u?int\d+_t|void|bool|size_t)\d*")
+
 _WORDS: Mapping[str, str] = MappingProxyType({
     "float": "double", "half": "double", "__half": "double", "__nv_bfloat16": "double", "bfloat16": "double",
     "hip_bfloat16": "double", "__hip_bfloat16": "double", "FLT_MAX": "DBL_MAX", "FLT_MIN": "DBL_MIN",
@@ -62,7 +73,7 @@ def widened(source: str, language: Language) -> str | None:
     code = masked(source)
     if not re.search(rf"\b{_FLOATS}\d*\b", code):
         return source
-    if _IMPOSSIBLE.search(code) or any(each.is_quoted for each in includes_in(source)):
+    if _IMPOSSIBLE.search(code) or _moves_other_types(code) or any(each.is_quoted for each in includes_in(source)):
         return None
     pieces: list[str] = []
     at = 0
@@ -77,6 +88,29 @@ def widened(source: str, language: Language) -> str | None:
     text = "".join((*pieces, source[at:]))
     first = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" if language == "opencl" else ""
     return first + (_HELPERS if "__kernelwright_" in text else "") + text
+
+
+def widening(source: str) -> int:
+    """How many times as many bytes the widened text needs where a launch gives memory in bytes: of its least float."""
+    return 4 if _NARROW.search(masked(source)) else 2
+
+
+def _moves_other_types(code: str) -> bool:
+    """Whether pointers to floats are cast to pointers to something else, as to move eight halves as a `float4`.
+
+    With doubles these are no longer of the same size. A type that is not known may hold integers.
+    """
+    aliases = {each[2] or each[3]: each[1] or each[4] for each in _ALIAS.finditer(code)}
+    is_narrow = bool(_NARROW.search(code))
+    for found in _CAST.finditer(code):
+        name = found[1]
+        for _ in range(len(aliases)):
+            name = aliases.get(name, name)
+        if _WHOLE.fullmatch(name):
+            return True
+        if name == "double" or re.fullmatch(r"double\d+", name) or (is_narrow and not _NARROW.fullmatch(name)):
+            return True
+    return False
 
 
 def _renamed(word: str, language: Language) -> str:
