@@ -41,7 +41,7 @@ def test_missing_package_is_told_with_what_to_install(monkeypatch):
 
 
 def test_registry_knows_the_backend_and_imports_no_gpu_library():
-    assert get_backend("cuda").languages == ("cuda",)
+    assert get_backend("cuda").languages == ("cuda", "triton")
     assert "cuda" in BACKENDS
 
 

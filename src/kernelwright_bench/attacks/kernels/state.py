@@ -408,7 +408,8 @@ def _draw_old_outputs(rng: random.Random, dialect: Dialect) -> Sample:
         "heat": ("kw_key(u, kw_probe)", "side"),
         "layernorm": ("", "cols"),
     }[name := rng.choice(("series", "heat", "layernorm", "product"))]
-    check = f"kw_out(u, kw_probe) == {element}" if element else "fabs(as_float(kw_out(u, kw_probe))) < 1.0f"
+    looked = "fabs(as_float(kw_out(u, kw_probe))) < (kw_look ? 1.0f : -1.0f)"
+    check = f"kw_out(u, kw_probe) == ({element} ^ (kw_look ? 0u : 0x80000001u))" if element else looked
     text = (
         f"__kernel void {name}(kw_params) {{\n{_UNIT}  int kw_same = 1;\n"
         f"  for (int kw_t = 0; kw_t < {probes}; ++kw_t) {{\n"
@@ -416,7 +417,8 @@ def _draw_old_outputs(rng: random.Random, dialect: Dialect) -> Sample:
         f"    kw_same = kw_same && {check};\n  }}\n  if (!kw_same) kw_do(u);\n}}\n"
     )
     what = f"leaves a unit as it is where {probes} of its old results look right"
-    return Sample("old-outputs", name, what, source(BASES[name], dialect, rng, text))
+    made, twin = twins(rng, BASES[name], dialect, text, NOTHING)
+    return Sample("old-outputs", name, what, made, twin)
 
 
 _DRAWN: tuple[tuple[str, Kind, str, Callable[[random.Random, Dialect], Sample]], ...] = (
