@@ -132,11 +132,17 @@ def test_launches_of_templates_of_templates_are_read() -> None:
 
 @pytest.mark.parametrize(
     ("bytes_text", "expected"),
-    [("n * sizeof(float)", "n * 4"), ("sizeof(float4) * n", "16 * n"), ("2 * n * sizeof(T)", "2 * n * 4"),
+    [("n * sizeof(float)", "n * 4"), ("sizeof(float4) * n", "16 * n"), ("2 * n * sizeof(T)", "2 * n * 8"),
      ("n * sizeof(double) + 16", "n * 8 + 16")],
 )  # fmt: skip
 def test_sizes_of_types_are_numbers(bytes_text: str, expected: str) -> None:
     host = f"template <typename T> void run(T *x, int n) {{ k<<<n, 64, {bytes_text}>>>(x, n); }}"
-    found = find_launch("__global__ void k(float *x, int n) {}\n" + host, "k", ["x", "n"], frozenset())
+    source = "__global__ void k(float *x, int n) {}\n" + host
+    found = find_launch(source, "k", ["x", "n"], frozenset(), {"T": "double"})
     assert found is not None
     assert found.shared_bytes == expected
+
+
+def test_the_size_of_a_type_that_nothing_says_is_not_read() -> None:
+    host = "template <typename T> void run(T *x, int n) { k<<<n, 64, n * sizeof(T)>>>(x, n); }"
+    assert find_launch("__global__ void k(float *x, int n) {}\n" + host, "k", ["x", "n"], frozenset()) is None

@@ -114,6 +114,24 @@ def test_types_follow_from_what_a_launch_passes(tmp_path: Path, c_type: str, dty
     assert not found.notes
 
 
+@pytest.mark.parametrize("instance", ["<T>", "<S>", ""], ids=["the same name", "another name", "deduced"])
+@pytest.mark.parametrize("said", ["", "<double>"])
+def test_the_size_of_a_type_is_that_of_the_instance(tmp_path: Path, instance: str, said: str) -> None:
+    file = tmp_path / "k.cu"
+    own = "S" if instance == "<S>" else "T"
+    use = "" if said else "void go(double* y, const double* x, int n) { launch<double>(y, x, n); }\n"
+    host = f"template <typename {own}> void launch({own}* y, const {own}* x, int n) {{\n"
+    file.write_text(
+        "template <typename T> __global__ void k(T* y, const T* x, int n) {\n"
+        "  extern __shared__ char raw[];\n  T* part = (T*)raw;\n  part[threadIdx.x] = x[threadIdx.x];\n"
+        "  __syncthreads();\n  if (threadIdx.x < n) y[threadIdx.x] = part[threadIdx.x];\n}\n"
+        f"{host}  k{instance}<<<1, 256, 256 * sizeof({own})>>>(y, x, n);\n}}\n{use}"
+    )
+    found = infer(file, Given(read_words(["n=256"]), f"k{said}" if said else None))
+    assert found.arguments[0].dtype.name == "float64"
+    assert found.launch.shared_bytes == "256 * 8"
+
+
 def test_what_is_no_template_stays_byte_for_byte() -> None:
     text = KERNEL.replace("template <typename T, int N, bool RELU = false>\n", "")
     assert instance_text(text, "cuda", "scale", ()) == text

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +25,13 @@ from kernelwright.infer.sizes import guess_sizes, size_names
 from kernelwright.infer.symbols import Symbols
 from kernelwright.infer.text.groups import plain_groups
 from kernelwright.infer.text.host import find_launch
-from kernelwright.infer.text.instances import GUESSED_TYPE, guessed_types, instance_text, split_instance
+from kernelwright.infer.text.instances import (
+    GUESSED_TYPE,
+    guessed_types,
+    instance_text,
+    launched_types,
+    split_instance,
+)
 from kernelwright.infer.words import Words
 from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
@@ -96,12 +102,13 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
             location=Location(file, signature.line),
         )
     notes: tuple[str, ...] = ()
+    types = launched_types(source, language, signature.name, said)
     if instance is not None and instance != source:
         if not said and (guessed := guessed_types(source, language, signature.name)):
             kernel = f"{file.name}::{signature.name}"
             notes = (f"{' and '.join(guessed)}: taken for {GUESSED_TYPE}; name another type, as in {kernel}<half>",)
         source, signature = instance, find_kernel(instance, language, file=file, entry=signature.name)
-    plain = plain_groups(source) if language == "cuda" and _is_line(source, signature, given) else source
+    plain = plain_groups(source) if language == "cuda" and _is_line(source, signature, given, types) else source
     if plain != source:
         source, signature = plain, find_kernel(plain, language, file=file, entry=signature.name)
     refuse_impossible_values(source, signature, language, file)
@@ -111,17 +118,17 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
         plain = normal_form(source, language, signature.name, macros)
         analysis = analyse(plain, language, entry=signature.name, defines=macros, file=file)
     for halvings in range(given.halvings, given.halvings + _HALVINGS):
-        found = _Inference(file, source, language, signature, analysis, given, halvings, notes).result()
+        found = _Inference(file, source, language, signature, analysis, given, halvings, notes, types).result()
         is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
         if is_small or not found.guessed_sizes or found.questions:
             break
     return found
 
 
-def _is_line(source: str, signature: KernelSignature, given: Given) -> bool:
+def _is_line(source: str, signature: KernelSignature, given: Given, types: Mapping[str, str]) -> bool:
     """Whether blocks have one axis, as a person or the host's launch says."""
     names = [each.name for each in signature.parameters or ()]
-    host = find_launch(source, signature.name, names, frozenset(given.words.numbers))
+    host = find_launch(source, signature.name, names, frozenset(given.words.numbers), types)
     return len(given.block or (host.block if host is not None else ())) == 1
 
 
@@ -153,8 +160,12 @@ class _Inference:
         given: Given,
         halvings: int,
         instance_notes: tuple[str, ...],
+        types: Mapping[str, str],
     ) -> None:
-        """`halvings`: of the sizes that nobody says; `instance_notes`: what is guessed of a template's instance."""
+        """`halvings`: of the sizes that nobody says; `instance_notes`: what is guessed of a template's instance.
+
+        `types`: by name, what a type of the launching code is.
+        """
         self._instance_notes = instance_notes
         self._file = file
         self._source = source
@@ -174,7 +185,7 @@ class _Inference:
         self._notes: dict[str, str] = {}
         self._dtypes = {each.name: self._dtype(each) for each in self._parameters}
         said = frozenset(self._words.numbers)
-        self._host = find_launch(source, signature.name, [each.name for each in self._parameters], said)
+        self._host = find_launch(source, signature.name, [each.name for each in self._parameters], said, types)
         defaults = {name: value.constant for name, value in analysis.facts.defaults.items()}
         self._symbols = Symbols(
             analysis.facts.atoms, {}, fixed={name: value for name, value in defaults.items() if value is not None}

@@ -50,18 +50,27 @@ class _HostLaunch:
     line: int
 
 
-def find_launch(source: str, kernel: str, parameters: Sequence[str], said: frozenset[str]) -> _HostLaunch | None:
+def find_launch(
+    source: str,
+    kernel: str,
+    parameters: Sequence[str],
+    said: frozenset[str],
+    types: Mapping[str, str] | None = None,
+) -> _HostLaunch | None:
     """The one launch of a kernel in a file; None where there is none, or several that differ.
 
-    `said`: names that a person gives a value to, which stay names although the host's code sets them.
+    `said`: names that a person gives a value to, which stay names although the host's code sets them; `types`: by name
+    of a template's type, what it is where the kernel is launched.
     """
     code = with_chevrons(without_texts(masked(source), source))
-    found = [*_chevrons(code, kernel, parameters, said), *_enqueues(code, kernel, said | set(parameters))]
+    found = [*_chevrons(code, kernel, parameters, said, types or {}), *_enqueues(code, kernel, said | set(parameters))]
     distinct = {(each.grid, each.block, each.shared_bytes): each for each in reversed(found)}
     return next(iter(distinct.values())) if len(distinct) == 1 else None
 
 
-def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset[str]) -> Iterator[_HostLaunch]:
+def _chevrons(
+    code: str, kernel: str, parameters: Sequence[str], said: frozenset[str], types: Mapping[str, str]
+) -> Iterator[_HostLaunch]:
     for match in re.finditer(rf"\b{re.escape(kernel)}\s*(?:<(?:[^<>;]|<[^<>;]*>)*>)?\s*<<<", code):
         end = code.find(">>>", match.end())
         if end < 0:
@@ -73,7 +82,7 @@ def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset
             code[end + 3 + opening.end() : closing - 1]
         )  # fmt: skip
         names, literals = _passed(actuals, parameters, code)
-        reader = HostReader(code[: match.start()], said | set(names), names)
+        reader = HostReader(code[: match.start()], said | set(names), names, types)
         try:
             grid, block = reader.extents(configured[0]), reader.extents(configured[1])
             shared = reader.text(configured[2]) if len(configured) > 2 else "0"
@@ -226,8 +235,18 @@ def split_commas(text: str, *, opening: str = "([{", closing: str = ")]}") -> li
 class HostReader:
     """Expressions of host code, in the names that it does not compute: `blocks` as `ceil_div(n, 256)`."""
 
-    def __init__(self, before: str, kept: frozenset[str] | set[str], renamed: Mapping[str, str]) -> None:
-        """`kept`: names that stay, although the code sets them; `renamed`: by name, what it is called instead."""
+    def __init__(
+        self,
+        before: str,
+        kept: frozenset[str] | set[str],
+        renamed: Mapping[str, str],
+        types: Mapping[str, str] | None = None,
+    ) -> None:
+        """`kept`: names that stay, although the code sets them; `renamed`: by name, what it is called instead.
+
+        `types`: by name of a template's type, what it is.
+        """
+        self._types = types or {}
         self._before = before
         self._kept = kept
         self._renamed = renamed
@@ -325,7 +344,7 @@ class HostReader:
                 raise Untranslatable(expression)
             if re.search(r"\bceilf?\b", expression) and not re.search(r"float|double|\d\.", expression):
                 raise Untranslatable(expression)  # of integers, whose quotient is rounded down before
-            return _Translation(self, _tokens(_CASTS.sub("", with_sizes(expression, self._before)))).whole()
+            return _Translation(self, _tokens(_CASTS.sub("", with_sizes(expression, self._types)))).whole()
         finally:
             self._nesting -= 1
 
@@ -353,16 +372,17 @@ class HostReader:
         return name
 
 
-def with_sizes(expression: str, code: str) -> str:
-    """`sizeof(float)` as 4, and that of a template's type as 4, the usual one; others as they are."""
+def with_sizes(expression: str, types: Mapping[str, str]) -> str:
+    """`sizeof(float)` as 4, and that of a name in `types` as its type's; others as they are."""
 
     def size(found: re.Match[str]) -> str:
         name = " ".join(found[1].split())
+        name = types.get(name, name)
         dtype = dtype_of_c_type(name, "cuda")
         if dtype is not None:
             width = re.search(r"[a-z]([234])$", name)
             return str(dtype.item_bytes * (int(width[1]) if width and is_vector_c_type(name, "cuda") else 1))
-        return "4" if re.search(rf"\b(?:typename|class)\s+{re.escape(name)}\s*[,>=]", code) else found[0]
+        return found[0]
 
     return _SIZEOF.sub(size, expression)
 

@@ -104,7 +104,7 @@ class HostProgram:
     def with_run_words(self, text: str) -> str:
         """An expression with the words that the program is run with in place of `atoi(argv[1])`."""
         run = self.run
-        text = with_sizes(text, self.code)
+        text = with_sizes(text, {})
         return _ARGV.sub(lambda found: run[int(found[1]) - 1] if int(found[1]) <= len(run) else found[0], text)
 
     def launches(self, kernels: Mapping[str, int]) -> Iterator[ProgramLaunch]:

@@ -82,6 +82,21 @@ def guessed_types(source: str, language: Language, kernel: str) -> tuple[str, ..
     return tuple(dict.fromkeys(name for each in launches for name in each.guessed))
 
 
+def launched_types(source: str, language: Language, kernel: str, said: Sequence[str]) -> dict[str, str]:
+    """By name of a type where the file launches the template, what it is in the instance: `T` of `scale<T, 4>`."""
+    code = masked(source)
+    found = _template_of(code, kernel) if language in ("cuda", "hip") else None
+    types: dict[str, str] = {}
+    for each in [] if found is None else _launches(code, kernel, found):
+        parameters = [] if found is None else found[1]
+        values = _values([(name, default) for name, default, _ in parameters], said or each.arguments, code) or {}
+        written = (*each.written, *(name for name, _, _ in parameters[len(each.written) :]))
+        for name, (parameter, _, is_type) in zip(written, parameters, strict=False):
+            if is_type and parameter in values and not _is_closed(name, code):
+                types[name] = values[parameter]
+    return types
+
+
 def _template_of(code: str, kernel: str) -> _Template | None:
     """Where `template <...>` of a kernel begins, its parameters (with default, whether a type), and its own span."""
     for match in re.finditer(r"\btemplate\s*(?=<)", code):
@@ -117,6 +132,8 @@ class _Instance:
     arguments: tuple[str, ...]
     guessed: tuple[str, ...] = ()
     """Types that nothing says."""
+    written: tuple[str, ...] = ()
+    """What the launch itself writes."""
 
 
 def _launched(code: str, kernel: str, template: _Template) -> Iterator[tuple[str, ...]]:
@@ -140,10 +157,12 @@ def _launches(code: str, kernel: str, template: _Template) -> Iterator[_Instance
 
 def _instance(code: str, template: _Template, explicit: list[str], at: int, closing: int) -> _Instance:
     _, parameters, begin, end = template
-    before, guessed = code[:at], []
-    arguments = [_of_local_constant(_said_by_launcher(each, code, at), before) for each in explicit]
+    before = code[:at]
+    guessed: list[str] = []
+    arguments = [_of_local_constant(_said_by_launcher(each, code, at), code, at, guessed) for each in explicit]
     for name, default, is_type in parameters[len(arguments) :]:
         text = _deduced(name, code[begin:end], code[closing:], before) if is_type else ""
+        text = _said_by_launcher(text, code, at)
         if not text and default:
             break
         arguments.append(text)
@@ -152,7 +171,7 @@ def _instance(code: str, template: _Template, explicit: list[str], at: int, clos
         if is_type and unknown:
             arguments[index] = GUESSED_TYPE
             guessed.append(name)
-    return _Instance(tuple(arguments), tuple(guessed))
+    return _Instance(tuple(arguments), tuple(guessed), tuple(explicit))
 
 
 def _said_by_launcher(text: str, code: str, at: int) -> str:
@@ -171,8 +190,12 @@ def _said_by_launcher(text: str, code: str, at: int) -> str:
     return said.pop() if len(said) == 1 else text
 
 
-def _of_local_constant(text: str, before: str) -> str:
-    """What a constant of the launching function is: outside of it, its name means nothing."""
+def _of_local_constant(text: str, code: str, at: int, guessed: list[str]) -> str:
+    """What a constant of the launching function is: outside of it, its name means nothing.
+
+    `guessed` gets the types that it has the size of, and that nothing says.
+    """
+    before = code[:at]
     found = re.findall(rf"\b(?:constexpr|const)\b[\w\s]*?\b{re.escape(text)}\s*=\s*([^;,{{}}]+)[;,]", before)
     declared = re.search(rf"\b{re.escape(text)}\s*=", before)
     if not re.fullmatch(r"[A-Za-z_]\w*", text) or len(set(found)) != 1 or declared is None:
@@ -180,7 +203,10 @@ def _of_local_constant(text: str, before: str) -> str:
     outside = before[: declared.start()]
     if outside.count("{") == outside.count("}"):
         return text
-    value = with_sizes(found[0].strip(), before)
+    types = {word: _said_by_launcher(word, code, at) for word in re.findall(r"\bsizeof\s*\(\s*(\w+)\s*\)", found[0])}
+    unknown = [word for word, said in types.items() if not _is_closed(said, code)]
+    guessed += unknown
+    value = with_sizes(found[0].strip(), types | dict.fromkeys(unknown, GUESSED_TYPE))
     return value if value.isdecimal() else f"({value})"
 
 
