@@ -327,6 +327,22 @@ KEPT = {
     f"{HEAD} int k = n; y[0] = down(&k); }}",
     "a value that is returned in several places": "__device__ float pick(const float* p, int i) "
     f"{{ if (i > 3) return p[i]; return p[0]; }}\n{HEAD} y[threadIdx.x] = pick(x, threadIdx.x); }}",
+    "rows of threads that each store their own joined value": f"""{WARP}
+{HEAD}
+  int row = blockIdx.x * 4 + threadIdx.y;
+  float s = x[row * 32 + threadIdx.x];
+  if (threadIdx.x < 32) {{ s = warp_sum(s); if (threadIdx.x == 0) {{ y[row] = s * 2.0f; }} }}
+}}""",
+    "rows of threads that each sum up for themselves": f"""{HEAD}
+  __shared__ float part[4][32];
+  part[threadIdx.y][threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  if (threadIdx.x == 0) {{
+    float all = 0.f;
+    for (int k = 0; k < 32; k++) all += part[0][k];
+    y[threadIdx.y] = sqrtf(all * all + 1.0f);
+  }}
+}}""",
     "a parameter that decides on what is compiled": "#ifndef WIDE\n#define WIDE 1\n#endif\n"
     f"{HEAD}\n#if WIDE\n y[0] = x[0];\n#else\n y[0] = x[1];\n#endif\n}}",
 }  # fmt: skip

@@ -15,6 +15,7 @@ from kernelwright.source.normal.inlining import is_value, meets
 
 _MOST_THREADS = 1024
 _PLACE = "threadIdx.x"
+_OF_BLOCK = ("threadIdx", "blockDim")
 
 
 def gather_shared(draft: KernelText) -> list[Edit]:
@@ -99,6 +100,9 @@ def _refuse_others(draft: KernelText, *conditions: nodes.Expression) -> None:
     Raises:
         LeftAsIs: they hold for another one, or are of something else.
     """
+    for each in (each for function in draft.reached for each in nodes.walk(function.body)):
+        if isinstance(each, nodes.Member) and each.name in ("y", "z") and nodes.root_name(each) in _OF_BLOCK:
+            raise LeftAsIs("a block may have a first thread in every row")
     changed = nodes.assigned_names(draft.kernel.body)
     places = {
         each.name: each.initial
