@@ -476,3 +476,23 @@ def test_reductions_by_cub_are_joins(call: str) -> None:
 def test_other_reductions_by_cub_stay(call: str) -> None:
     source = CUB.replace("Reduce(s, cub::Sum{}, blockDim.x)", call)
     assert f"(store).{call}" in normal_form(source, "cuda", "f")
+
+
+def test_reductions_by_cub_stay_where_only_the_kernel_knows_their_threads() -> None:
+    source = CUB.replace("  using", "  constexpr int B = 64;\n  using").replace("<float, 64>", "<float, B>")
+    assert "cub::BlockReduce<float, B>" in normal_form(source, "cuda", "f")
+
+
+@pytest.mark.parametrize(("extents", "given"), [("[4]", "items"), ("[2][4]", "items[0]")])
+def test_reductions_by_cub_of_several_items_stay(extents: str, given: str) -> None:
+    source = CUB.replace("  using", f"  float items{extents};\n  using")
+    source = source.replace("Reduce(s, cub::Sum{}, blockDim.x)", f"Sum({given})")
+    assert f"(store).Sum({given})" in normal_form(source, "cuda", "f")
+
+
+@pytest.mark.parametrize("head", ['extern "C"\n', 'extern "C" ', "static\n", "int one;  static\n"])
+def test_the_function_for_a_reduction_stands_before_all_of_the_kernel(head: str) -> None:
+    text = normal_form(f"#define A \\\n 1\n// é; one\n{head}{CUB}", "cuda", "f")
+    start = "int one;  " if "one" in head else ""
+    assert f"// é; one\n{start}static __device__ float block_sum_float(float v)" in text
+    assert f"}} {head.removeprefix(start)}__global__ void f" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, insertion
 from kernelwright.source.lexer import masked, matching
 from kernelwright.source.normal.draft import KernelText, in_one_line
@@ -15,6 +16,9 @@ _REDUCE = re.compile(
 )
 _OPERATORS = {"Sum": "v += part[k];", "Max": "v = v > part[k] ? v : part[k];", "Min": "v = v < part[k] ? v : part[k];"}
 _LAST = re.compile(r",\s*(?:cub\s*::\s*)?(Sum|Max|Min)\s*(?:\{\s*\}|\(\s*\))\s*(?:,\s*blockDim\s*\.\s*x\s*)?\)")
+
+_ENDS = re.compile(r"[;{}]|^[ \t]*#(?:[^\n\\]|\\\r?\n|\\)*$", re.MULTILINE)
+"""What a declaration cannot reach over: another one, and a directive."""
 
 
 def reduce_plainly(draft: KernelText) -> list[Edit]:
@@ -29,7 +33,7 @@ def reduce_plainly(draft: KernelText) -> list[Edit]:
         return []
     name, c_type, size = (found[each] or found[f"{each}_"] for each in ("name", "type", "size"))
     storage = re.search(rf"__shared__\s+(?:typename\s+)?{name}\s*::\s*TempStorage\s+(\w+)\s*;", code)
-    if storage is None:
+    if storage is None or _is_own(draft, size, code):
         return []
     edits = [_blank(span, text, found), _blank(span, text, storage)]
     used: dict[str, str] = {}
@@ -37,7 +41,7 @@ def reduce_plainly(draft: KernelText) -> list[Edit]:
     for each in call.finditer(code):
         end = matching(code, each.end())
         inside = None if end is None else _argument(code, text, each[1], each.end(), end)
-        if end is None or inside is None:
+        if end is None or inside is None or _has_array(draft, inside[1]):
             return []
         operator, argument = inside
         own = used.setdefault(operator, draft.fresh(f"block_{operator.lower()}_{c_type}"))
@@ -54,9 +58,25 @@ def reduce_plainly(draft: KernelText) -> list[Edit]:
     return [insertion(_start(draft), "".join(functions)), *edits]
 
 
+def _is_own(draft: KernelText, size: str, code: str) -> bool:
+    """Whether a number of threads means nothing outside of the kernel."""
+    own = {*nodes.declared_names(draft.kernel.body), *(each.name for each in draft.kernel.template_parameters)}
+    return size in own or re.search(rf"\b(?:define|enum)\b[^;]*?\b{size}\b", code) is not None
+
+
+def _has_array(draft: KernelText, argument: str) -> bool:
+    """Whether an array is given, which is all of a thread's items."""
+    arrays = [each for each in nodes.walk(draft.kernel.body) if isinstance(each, nodes.Declarator) and each.extents]
+    return any(
+        re.search(rf"\b{each.name}\b(?!\s*(?:\[[^\]]*\]\s*){{{len(each.extents)}}})", argument) for each in arrays
+    )
+
+
 def _start(draft: KernelText) -> int:
-    """Where the kernel's own line begins."""
-    return draft.data.rfind(b"\n", 0, draft.kernel.place.span.start) + 1
+    """Where the kernel's declaration begins, with `extern "C"` and what else stands before its own text."""
+    before = masked(draft.data[: draft.kernel.place.span.start].decode("latin-1"))
+    (*_, at) = (0, *(each.end() for each in _ENDS.finditer(before)))
+    return len(before) - len(before[at:].lstrip(" \t\r\n"))
 
 
 def _blank(span: Span, text: str, found: re.Match[str]) -> Edit:
