@@ -70,3 +70,40 @@ def test_blocks_wait_and_shuffle_in_plain_words() -> None:
         f"{HEAD}  y[block.thread_rank()] = warp.shfl_down(x[0], 4); block . sync ( ); warp.sync();\n}}\n"
     )
     assert "y[threadIdx.x] = __shfl_down_sync(0xffffffffu, x[0], 4); __syncthreads(); __syncwarp();" in left
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "coalesced_group active = coalesced_threads(); y[active.thread_rank()] = 0;",
+        "auto active = coalesced_threads(); y[active.size()] = 0;",
+        "auto same = labeled_partition(tiles, x[0] > 0); y[same.size()] = 0;",
+        "take<thread_block_tile<32>>(y);",
+    ],
+)
+def test_other_groups_that_are_named_without_their_namespace_are_left_alone(body: str) -> None:
+    head = HEAD.replace("namespace cg = cooperative_groups;", "using namespace cooperative_groups;").replace("cg::", "")
+    source = f"{head}  {body}\n}}\n"
+    assert plain_groups(source) == source
+    assert plain_groups(f"{head}}}\n") != f"{head}}}\n"
+
+
+def test_a_reduction_is_left_alone_where_its_function_would_have_no_place() -> None:
+    source = KERNEL.replace("#include <cooperative_groups.h>", '#include "cooperative_groups.h"')
+    source = source.replace("#include <cooperative_groups/reduce.h>", "")
+    assert plain_groups(source) == source
+
+
+def test_names_of_the_host_are_no_groups(tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    host = (
+        "void go(float* y, const float* x, int n, int c) {\n  dim3 block(128);\n  k<<<n, block, 0>>>(y, x, n, c);\n}\n"
+    )
+    text = f"{HEAD}  block.sync();\n  y[blockIdx.x * c + block.thread_rank()] = x[block.thread_rank()];\n}}\n{host}"
+    file.write_text(text)
+    found = infer(file, Given(read_words(["n=64", "c=128"])))
+    assert found.source != text
+    assert "y[blockIdx.x * c + threadIdx.x] = x[threadIdx.x];" in found.source
+    assert "k<<<n, block, 0>>>(y, x, n, c);" in found.source
+    assert found.arguments[0].role == "output"
+    assert plain_groups(text.replace("block.sync()", "help(block)")) == text.replace("block.sync()", "help(block)")

@@ -6,9 +6,9 @@ That holds where blocks have one axis, which whoever asks has seen. A file that 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from kernelwright.source.lexer import masked
+from kernelwright.source.lexer import masked, matching
 
 _OF = r"(?:cg\s*::\s*|cooperative_groups\s*::\s*)?"
 _BLOCK = re.compile(rf"\b(?:const\s+)?(?:auto|{_OF}thread_block)\s+(\w+)\s*=\s*{_OF}this_thread_block\s*\(\s*\)\s*;")
@@ -30,7 +30,10 @@ _OPERATOR = re.compile(
     rf",\s*{_OF}(plus|greater|less)\s*<\s*(float|double|int|unsigned|unsigned int)\s*>\s*(?:\{{\s*\}}|\(\s*\))\s*\)"
 )
 _JOINED = {"plus": "v + w", "greater": "v > w ? v : w", "less": "v < w ? v : w"}
-_LEFT = re.compile(r"\b(?:cg|cooperative_groups)\s*::|\btiled_partition\b|\bthis_thread_block\b|\bthis_grid\b")
+_LEFT = re.compile(
+    r"\b(?:cg|cooperative_groups)\s*::|\b(?:tiled_partition|labeled_partition|binary_partition|this_thread_block"
+    r"|this_grid|coalesced_threads|coalesced_group|thread_block_tile|thread_block|thread_group|grid_group)\b"
+)
 _HEADER = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<cooperative_groups(?:/\w+)?\.h>[^\n]*", re.MULTILINE)
 _ALIAS = re.compile(r"\bnamespace\s+cg\s*=\s*cooperative_groups\s*;|\busing\s+namespace\s+cooperative_groups\s*;")
 
@@ -53,11 +56,20 @@ def plain_groups(source: str) -> str:
     used: dict[str, str] = {}
     for tile in dict.fromkeys(tiles):
         text = _reduced(text, tile, used)
-    own = rf"|\b(?:{'|'.join((*blocks, *tiles))})\s*(?:\.|,|\))" if blocks or tiles else ""
-    if re.search(_LEFT.pattern + own, masked(text)):
+    own = rf"\b(?:{'|'.join((*blocks, *tiles))})\s*(?:\.|,|\))" if blocks or tiles else ""
+    code = masked(text)
+    if _LEFT.search(code) or (own and any(re.search(own, each) for each in _of_device(code))):
+        return source
+    if used and not _HEADER.search(text):  # their functions would stand nowhere
         return source
     lines = iter((" ".join(used.values()),))
     return _HEADER.sub(lambda _: next(lines, ""), text)
+
+
+def _of_device(code: str) -> Iterator[str]:
+    """What runs on the device, from `__global__` or `__device__` to its body's end: the host's names are others."""
+    for found in re.finditer(r"\b__(?:global|device)__\b[^;{}]*\{", code):
+        yield code[found.start() : matching(code, found.end() - 1) or len(code)]
 
 
 def _spelled(text: str, name: str, words: Mapping[str, str]) -> str:
