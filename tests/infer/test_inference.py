@@ -305,3 +305,25 @@ def test_a_border_that_is_excluded_by_inequality_bounds_its_neighbours(tmp_path:
     assert [each.shape for each in found.arguments if each.shape] == [("h", "w")] * 2
     assert [each.role for each in found.arguments if each.shape] == ["input", "output"]
     assert all(not each.note for each in found.arguments)
+
+
+@pytest.mark.parametrize(
+    ("declared", "used", "is_guess"),
+    [
+        ("char raw[]", "float *a = (float *)raw; int *b = (int *)(a + n);", True),
+        ("unsigned char raw[]", "float *a = reinterpret_cast<float *>(raw); int *b = (int *)(a + n);", True),
+        ("float raw[]", "float *a = raw; int *b = (int *)&raw[n];", True),
+        ("float raw[]", "float *a = raw; int *b = (int *) ( raw + n );", True),
+        ("float raw[]", "float *a = raw; float *b = raw; /* (int *)raw */", False),
+    ],
+)
+def test_shared_memory_of_several_types_is_marked_a_guess(
+    tmp_path: Path, declared: str, used: str, is_guess: bool
+) -> None:
+    source = f"__global__ void k(const float *x, float *y, int n) {{\n  extern __shared__ {declared};\n  {used}\n"
+    source += "  int i = threadIdx.x;\n  if (i < n) { a[i] = x[i]; b[i] = i; }\n  __syncthreads();\n"
+    source += "  if (i < n) y[i] = a[n - 1 - i] + b[i];\n}\n"
+    found = inferred(tmp_path, source, "n=200", name="k.cu", grid=("1",), block=("256",))
+    assert found.launch.shared_bytes
+    assert ("'raw'" in found.launch.note) is is_guess
+    assert any("'raw'" in each for each in found.guesses) is is_guess

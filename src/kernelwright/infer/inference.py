@@ -206,8 +206,8 @@ class _Inference:
             self._questions += reader.questions
             self._guessed |= reader.guessed_sizes
             self._refuse_nothing_written(arguments)
-            shared_bytes = launch.shared_bytes or self._shared_bytes(launch, reader.bounds())
-            launch = replace(launch, shared_bytes=shared_bytes)
+            if not launch.shared_bytes:
+                launch = self._with_shared_bytes(launch, reader.bounds())
             steps = steps_of(reader.bounds(), self._threads(launch))
         return Inferred(
             file=self._file,
@@ -464,18 +464,26 @@ class _Inference:
             )
         return is_known
 
-    def _shared_bytes(self, launch: InferredLaunch, bounds: Bounds) -> str:
-        """Dynamic shared memory that nobody sized: as much as is touched, or one element a thread."""
+    def _with_shared_bytes(self, launch: InferredLaunch, bounds: Bounds) -> InferredLaunch:
+        """Dynamic shared memory that nobody sized: as much as is touched, or one element a thread.
+
+        It is a guess where the elements are bytes, or pointers of another type are made of the array.
+        """
         if self._language == "opencl":
-            return ""
+            return launch
         start, end = self._signature.body
         declared = SHARED_ARRAY.search(self._source[start:end])
         if declared is None:
-            return ""
+            return launch
         dtype = dtype_of(" ".join(declared[1].split()), self._analysis, self._language)
         size = str(dtype.item_bytes if dtype is not None else 4)
-        touched = self._touched(words_of(declared[0])[-1], bounds)
-        return f"{size} * ({touched})" if touched else " * ".join((size, *launch.block))
+        name = words_of(declared[0])[-1]
+        touched = self._touched(name, bounds)
+        text = f"{size} * ({touched})" if touched else " * ".join((size, *launch.block))
+        note = launch.note
+        if size == "1" or re.search(rf"\*\s*(?:\)|>\s*\()\s*[(&\s]*{name}\b", masked(self._source[start:end])):
+            note = f"{note}; what {name!r} holds is not read, so shared_bytes may be too few".removeprefix("; ")
+        return replace(launch, shared_bytes=text, note=note)
 
     def _touched(self, array: str, bounds: Bounds) -> str:
         """How many elements of an array are touched, in sizes; empty where that is not known."""
