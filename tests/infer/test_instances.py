@@ -114,6 +114,31 @@ def test_types_follow_from_what_a_launch_passes(tmp_path: Path, c_type: str, dty
     assert not found.notes
 
 
+@pytest.mark.parametrize(
+    ("before", "own", "dtype"),
+    [
+        ("void check(const double* x, int n) { for (int i = 0; i < n; ++i) {} }", "auto x = alloc<float>(n);", ""),
+        ("void check(const double* x, int n);", "auto x = alloc<float>(n);", ""),
+        ("void check(int n) { double* x = 0; if (n) {} }", "auto x = alloc<float>(n);", ""),
+        ("", "auto x = alloc<float>(n); if (n) { double* x = 0; }", ""),
+        ("auto check = [](const double* x) {};", "auto x = alloc<float>(n);", ""),
+        ("void check(const double* x) {}", "half* x = alloc<half>(n); if (n) {}", "float16"),
+        ("struct Net { void go(); double* x; };", "", "float64"),
+        ("double* x;\nvoid check(const float* x) {}", "", "float64"),
+    ],
+)
+def test_pointers_of_functions_that_have_ended_say_no_type(tmp_path: Path, before: str, own: str, dtype: str) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text(
+        "template <typename T> __global__ void k(T* x, int n) {\n"
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) x[i] = x[i] + x[i];\n}\n"
+        f"{before}\nvoid go(int n) {{ {own} k<<<n / 64, 64>>>(x, n); }}\n"
+    )
+    found = infer(file, Given(read_words(["n=4096"])))
+    assert found.arguments[0].dtype.name == (dtype or "float32")
+    assert any("T: taken for float" in note for note in found.notes) is (not dtype)
+
+
 @pytest.mark.parametrize("instance", ["<T>", "<S>", ""], ids=["the same name", "another name", "deduced"])
 @pytest.mark.parametrize("said", ["", "<double>"])
 def test_the_size_of_a_type_is_that_of_the_instance(tmp_path: Path, instance: str, said: str) -> None:

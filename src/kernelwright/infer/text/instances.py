@@ -225,9 +225,31 @@ def _deduced(name: str, kernel: str, launch: str, before: str) -> str:
         word = re.fullmatch(r"\w+", actual)
         if not re.search(rf"\b{re.escape(name)}\b", parameter) or word is None:
             continue
-        types = re.findall(rf"([A-Za-z_]\w*)\s*(?:const\s*)?\*[\s\w]*?(?:,\s*\*\s*\w+\s*)*\b{word[0]}\b", before)
-        found |= {types[-1]} if types and "*" in parameter else set()
+        pattern = rf"([A-Za-z_]\w*)\s*(?:const\s*)?\*[\s\w]*?(?:,\s*\*\s*\w+\s*)*\b{word[0]}\b"
+        types = [*re.finditer(pattern, before)] if "*" in parameter else []
+        last = next((each for each in reversed(types) if not _has_ended(before, each.end())), None)
+        found |= {last[1]} if last is not None else set()
     return found.pop() if len(found) == 1 else ""
+
+
+def _has_ended(before: str, start: int) -> bool:
+    """Whether a name that is declared at an offset means nothing at the text's end: its block or function is over.
+
+    Members of a class last.
+    """
+    depth, is_parameter = 0, False
+    for found in re.finditer(r"[({)]|\}\s*;?|;", before[start:]):
+        letter = found[0][0]
+        depth += (letter in "({") - (letter in ")}")
+        if letter == ")" and depth < 0:
+            depth, is_parameter = 0, True
+        elif letter == "}" and (depth < 0 or (depth == 0 and is_parameter)):
+            if is_parameter or not found[0].endswith(";"):
+                return True
+            depth = 0
+        elif letter == ";" and is_parameter and depth == 0:
+            return True
+    return False
 
 
 def _values(parameters: Sequence[tuple[str, str]], arguments: Sequence[str], code: str) -> dict[str, str] | None:
