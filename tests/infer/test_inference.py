@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,22 @@ def test_values_that_say_where_to_write_are_all_different(tmp_path: Path, guard:
     assert np.unique(kept).size == kept.size
     assert int(kept.max()) < found.sizes["at_values"] == 128
     assert 'file = "at.npy"' in files["problem.toml"].decode()
+
+
+def test_distinct_values_of_a_wide_range_take_no_memory_of_it(tmp_path: Path) -> None:
+    found = inferred(tmp_path, SCATTER.replace("GUARD", "").replace("const int", "const long"), "n=100")
+    (argument, *rest) = found.arguments
+    files, _ = files_of(replace(found, arguments=(replace(argument, bounds=(0, 1 << 50)), *rest)))
+    values = np.load(io.BytesIO(files["at.npy"]))
+    assert np.unique(values).size == 100
+    assert 1 << 40 < int(values.max()) <= 1 << 50
+
+
+def test_too_few_values_are_told_where_nothing_is_asked(tmp_path: Path) -> None:
+    found = inferred(tmp_path, SCATTER.replace("GUARD", ""), "n=100", "at_values=8", asks=False)
+    assert "some stand twice, 8 are too few for 100" in found.arguments[0].note
+    assert "none stands twice" not in found.arguments[0].note
+    assert inferred(tmp_path, SCATTER.replace("GUARD", ""), "n=100", "at_values=8").questions
 
 
 def test_a_macros_parameter_is_no_word(tmp_path: Path) -> None:

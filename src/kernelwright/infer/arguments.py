@@ -304,8 +304,10 @@ class ArrayReader:
         note = note or self.notes.get(name, "")
         is_distinct = name in self.distinct and not file
         if is_distinct and limits is not None and total is not None:
-            note = f"{note}; none stands twice".removeprefix("; ")
-            if limits[1] + 1 < total and self.asks:
+            is_enough = limits[1] + 1 >= total
+            said = "none stands twice" if is_enough else f"some stand twice, {limits[1] + 1} are too few for {total}"
+            note = f"{note}; {said}".removeprefix("; ")
+            if not is_enough and self.asks:
                 why = f"its values say where threads write, and {limits[1] + 1} are too few for {total} elements"
                 self.questions.append(Question(f"{name}=FILE.npy", why))
             file = f"{shown}.npy"

@@ -64,7 +64,8 @@ def _distinct_values(argument: InferredArgument, sizes: Mapping[str, int]) -> by
     low, high = argument.bounds or (0, 0)
     shape = tuple(int(Expression.parse(each).evaluate(dict(sizes))) for each in argument.shape)
     count = math.prod(shape)
-    values = np.random.default_rng(0).permutation(high + 1)[:count]
+    kinds = max(high + 1, 0)
+    values = np.random.default_rng(0).choice(kinds, min(count, kinds), replace=False)  # no array of a whole wide range
     if values.size < count:  # too few: as far as they go
         values = np.resize(values, count)
     if low < 0:
