@@ -41,7 +41,9 @@ def test_helpers_are_kept_before_a_candidate_runs_and_not_afterwards(
         left = runner._stations[0].lane.process.worker.folder / HELPERS
         assert after_baseline
         assert isinstance(runner.submit(EvaluationRequest(candidate)).result(timeout=120).outcome, Passed)
-        for file in left.rglob("*.so"):
+        own = [*left.rglob("*.so")]
+        assert own
+        for file in own:
             file.write_bytes(b"poison")  # as a kernel in that process may
         runner.compare([subject.baseline, candidate], rounds=6)
     assert kept() == after_baseline
