@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kernelwright.infer.text.device_text import device_text
@@ -108,6 +110,31 @@ def test_host_code_is_left_out_of_what_is_compiled() -> None:
     assert all(name in left for name in (b"twice(float", b"once(float", b"void k("))
     assert b"#include <float.h>" in left, "device code may name what it declares"
     assert device_text(source, "cuda") == source.replace(b"#include <vector>", b" " * 17)
+
+
+def test_namespaces_with_functions_of_one_name_stay() -> None:
+    source = b"namespace fast { __device__ float act(float x) { return 2 * x; } }\n"
+    source += b"namespace slow { __device__ float act(double x) { return 3 * x; } }\n"
+    source += b"__global__ void k(float *y) { y[0] = slow::act(y[0]); }\n"
+    assert b"slow::act(y[0])" in device_text(source, "cuda")
+
+
+def test_names_are_plain_however_deep_they_are_asked_for() -> None:
+    source = b"namespace v { namespace w { __device__ float f(float x) { return x; } } }\nnamespace u = v::w;\n"
+    source += (
+        b"using v::w::f;\n__global__ void k(float *y) { y[0] = v::w::f(y[0]) + ::v::w::f(1) + u::f(2) + x::v::g(3); }\n"
+    )
+    left = device_text(source, "cuda").decode()
+    body = "".join(left[left.index("{ y[0]") :].split())
+    assert body == "{y[0]=f(y[0])+f(1)+f(2)+x::v::g(3);}"
+    assert "namespace" not in left
+    assert "using" not in left
+
+
+def test_long_names_of_others_namespaces_take_no_time() -> None:
+    start_s = time.process_time()
+    device_text(b"using namespace " + b"a" * 60 + b";\n" + b"\n" * 20_000 + b"__global__ void k(float *y) {}\n", "cuda")
+    assert time.process_time() - start_s < 20
 
 
 def test_kernels_of_namespaces_have_plain_names() -> None:

@@ -140,4 +140,20 @@ def test_memory_of_a_group_holds_doubles_too(tmp_path: Path, monkeypatch: pytest
     found = call_reference(original.as_reference(), problem, problem.workloads[0], {"x": x})
     assert np.abs(found["y"] - x.sum(1)).max() < 1e-12
     assert "in float64" in original.note
-    assert given == [64 * 8]
+    assert given == [64 * 8, 64 * 4]  # and once as it is, which must be about the same
+
+
+def test_a_kernel_that_computes_something_else_in_doubles_runs_as_it_is(tmp_path: Path) -> None:
+    text = "__kernel void turn(__global const float *x, __global float *y, int n) {\n  int i = get_global_id(0);\n"
+    text += "  if (i < n) y[i] = x[4 * (n - 1 - i) / (int)sizeof(float)];\n}\n"
+    header = '// /// kernelwright\n// [launch]\n// entry = "turn"\n// grid = ["n"]\n// block = ["1"]\n// ///\n'
+    toml = SUM_PROBLEM.replace('["rows", "n"]', '["n"]').replace('["rows"]', '["n"]').replace("rows = 3\n", "")
+    for name, content in (("sums.cl", header + text), ("original.cl", header + text)):
+        (tmp_path / name).write_text(content)
+    (tmp_path / "problem.toml").write_text(toml.replace("sum_rows", "turn"))
+    problem = load_problem(tmp_path)
+    original = KernelReference(problem)
+    x = np.random.default_rng(5).standard_normal(200)
+    found = call_reference(original.as_reference(), problem, problem.workloads[0], {"x": x})
+    assert (found["y"] == x[::-1].astype(np.float32)).all()
+    assert "since with doubles it computes something else" in original.note

@@ -23,6 +23,12 @@ from kernelwright.source.language import Language
         ("typedef uint4 raw;\n__global__ void k(float *x) { *(raw *)x = *(raw *)(x + 4); }", "cuda"),
         ("using raw = int2;\n__global__ void k(float *x) { raw *v = reinterpret_cast<raw *>(x); }", "cuda"),
         ("__global__ void k(float *x) { double2 *v = (double2 *)x; }", "cuda"),
+        ("__global__ void k(float *x) { ((unsigned long long *)x)[0] = ((const unsigned long long *)x)[1]; }", "cuda"),
+        ("__global__ void k(float *x) { float f = x[0]; unsigned u = *(unsigned *)&f; }", "cuda"),
+        ("__kernel void k(__global float *x) { ((__global unsigned *)x)[0] = 1; }", "opencl"),
+        ("__global__ void k(half *x) { half h[8]; reinterpret_cast<float4 &>(h[0]) = load(x); }", "cuda"),
+        ("__global__ void k(float *x) { float h[4]; memcpy(h, x, 16); }", "cuda"),
+        ("__global__ void k(float *x) { extern __shared__ char raw[]; float *b = (float *)(raw + 1024); }", "cuda"),
         ('#include "other.h"\n__kernel void k(__global float *x) { x[0] = f(1); }', "opencl"),
     ],
 )

@@ -420,6 +420,7 @@ HEADS = {"q": "inout float32 t,a,2,h", "k": "inout float32 t,b,2,h", "t": "int32
 ONE_OF_TWO = {
     "a branch": "float* p; if (n < a) p = q + (m * a + n) * 2 * h; else p = k + (m * b + (n - a)) * 2 * h;",
     "a choice": "float* p = n < a ? q + (m * a + n) * 2 * h : k + (m * b + (n - a)) * 2 * h;",
+    "in parentheses": "float* p = (n < a ? q + (m * a + n) * 2 * h : k + (m * b + (n - a)) * 2 * h);",
 }
 
 
@@ -436,6 +437,19 @@ def test_a_pointer_to_one_of_two_arrays_is_followed_in_both(name: str) -> None:
     result = tactic("coarsen").apply(subject)
     assert isinstance(result, Rewrite), result.reason
     if is_possible():
+        assert_same(HostRunner(), subject, result, sizes, count=2)
+
+
+def test_what_a_branch_declares_hides_nothing_behind_it() -> None:
+    source = (
+        "__global__ void f(float* q, float* k, int t, int a, int b, int h) { "
+        "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= t * a * h) return; "
+        "float* p; if (a > 1) { int i = 3; p = q + i; } else { p = k; } p[i] = 2.0f * p[i]; }"
+    )
+    sizes = [{"t": 3, "a": 4, "b": 2, "h": 8}]
+    subject = subject_of(source, HEADS, ("ceil_div(t * a * h, 32)",), ("32",), sizes, language="cuda", device=GPU)
+    result = tactic("coarsen").apply(subject)
+    if isinstance(result, Rewrite) and is_possible():
         assert_same(HostRunner(), subject, result, sizes, count=2)
 
 

@@ -19,6 +19,10 @@ _HOST_HEADERS = frozenset(f"<{name}>" for name in (
     "stdexcept", "cinttypes", "inttypes.h", "bitset", "cublas_v2.h", "curand.h", "cuda_profiler_api.h",
 ))  # fmt: skip
 """Nothing of them is for device code."""
+_NAMESPACE = re.compile(r"\b(?:inline\s+)?namespace\b\s*(\w+(?:\s*::\s*\w+)*)?\s*\{")
+_NO_FUNCTIONS = frozenset(
+    ("if", "for", "while", "switch", "catch", "sizeof", "return", "__launch_bounds__", "__attribute__")
+)
 _HOST_LIBRARIES = re.compile(r"[<\"](?:torch|ATen|c10|pybind11|thrust/(?:host|device)_vector)[/.]")
 
 
@@ -48,23 +52,51 @@ def device_text(source: bytes, language: Language) -> bytes:
 def _without_instances(source: bytes) -> bytes:
     """The file without explicit instances, `template void run<float>(float *);`: they only name what is written."""
     code = masked(source.decode("latin-1"))
-    found = re.finditer(r"(?:^|(?<=[;}]))\s*(?:extern\s+)?template\s+(?!<)[^;{}]*;", code, re.MULTILINE)
+    found = re.finditer(r"(?:^|(?<=[;}]))[ \t]*(?:extern\s+)?template\b\s*(?![\s<])[^;{}]*;", code, re.MULTILINE)
     return _without(source, [Span(each.start(), each.end()) for each in found])
 
 
 def _without_namespaces(source: bytes) -> bytes:
-    """The file with what stands in its own namespaces outside of them: kernels are launched by their plain names."""
+    """The file with what stands in its own namespaces outside of them: kernels are launched by their plain names.
+
+    As it is where two namespaces have functions of one name: a call might reach another one.
+    """
     code = masked(source.decode("latin-1"))
-    spans, names = [], set()
-    for each in re.finditer(r"\b(?:inline\s+)?namespace\b\s*((?:\w+(?:\s*::\s*)?)*)\s*\{", code):
+    spans: list[Span] = []
+    bodies: list[tuple[Span, str]] = []
+    for each in _NAMESPACE.finditer(code):
         end = matching(code, each.end() - 1)
         if end is not None:
             spans += [Span(each.start(), each.end()), Span(end - 1, end)]
-            names |= {part for part in re.split(r"\s*::\s*", each[1]) if part}
-    for name in names:
-        spans += [Span(each.start(), each.end()) for each in re.finditer(rf"(?<![\w:]){name}\s*::\s*|"
-                  rf"\busing\s+namespace\s+(?:\w+\s*::\s*)*{name}\s*;", code)]  # fmt: skip
+            bodies.append((Span(each.end(), end - 1), re.sub(r"\s", "", each[1] or "")))
+    if not bodies or _meet_outside(code, bodies):
+        return source
+    names = {part for _, name in bodies for part in name.split("::") if part}
+    for each in re.finditer(r"\bnamespace\s+(\w+)\s*=\s*(?:::\s*)?(?:\w+\s*::\s*)*(\w+)\s*;", code):
+        if each[2] in names:
+            names.add(each[1])
+            spans.append(Span(each.start(), each.end()))
+    if names:
+        own = "|".join(sorted(names))
+        chain = rf"(?:::\s*)?(?:(?:{own})\s*::\s*)+"
+        words = (
+            rf"\busing\s+namespace\s+(?:::\s*)?(?:\w+\s*::\s*)*(?:{own})\s*;|\busing\s+{chain}\w+\s*;|(?<![\w:]){chain}"
+        )
+        spans += [Span(each.start(), each.end()) for each in re.finditer(words, code)]
     return _without(source, spans)
+
+
+def _meet_outside(code: str, bodies: list[tuple[Span, str]]) -> bool:
+    """Whether functions of one name are written in two namespaces, or in one and outside."""
+    places: dict[str, str] = {}
+    for each in re.finditer(r"\b([A-Za-z_]\w*)\s*\(", code):
+        end = None if each[1] in _NO_FUNCTIONS else matching(code, each.end() - 1)
+        if end is None or not re.match(r"\s*\{", code[end : end + 200]):
+            continue
+        place = "/".join(name for span, name in bodies if span.start <= each.start() < span.end)
+        if places.setdefault(each[1], place) != place:
+            return True
+    return False
 
 
 def _is_of_device(source: bytes, function: Function) -> bool:

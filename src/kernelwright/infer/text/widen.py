@@ -29,15 +29,19 @@ _IMPOSSIBLE = re.compile(
 """What depends on the bits of a float."""
 
 _CAST = re.compile(
-    r"(?:reinterpret_cast\s*<|\()\s*(?:(?:__global|global|__local|local|const|volatile|unsigned)\s+)*([A-Za-z_]\w*)"
-    r"(?:\s*<[^<>();]*>)?(?:\s*const)?\s*\*\s*(?:__restrict__\s*)?[>)]"
+    r"(?:reinterpret_cast\s*<|\()\s*(?:(?:__global|global|__local|local|const|volatile)\s+)*"
+    r"((?:(?:unsigned|signed|long)\s+)*[A-Za-z_]\w*)(?:\s*<[^<>();]*>)?(?:\s*const)?\s*[*&]\s*(?:__restrict__\s*)?[>)]"
 )
 """A cast of a pointer; a parameter's type in a list alone looks like one, and is one of floats or of none."""
 _ALIAS = re.compile(
     r"\btypedef\s+(?:const\s+|unsigned\s+)*(\w+)\s+(\w+)\s*;|\busing\s+(\w+)\s*=\s*(?:const\s+|unsigned\s+)*(\w+)\s*;"
 )
 _NARROW = re.compile(r"\b(?:half|__half|__nv_bfloat16|__hip_bfloat16|hip_bfloat16|bfloat16)\d*\b")
-_WHOLE = re.compile(r"(?:u?int|u?char|u?short|u?long|u?longlong|u?int\d+_t|void|bool|size_t)\d*")
+_WHOLE = re.compile(
+    r"(?:(?:unsigned|signed|long)\s+)*(?:u?int|u?char|u?short|u?long|u?longlong|u?int\d+_t|void|bool|size_t|unsigned|signed)\d*"
+)
+_BYTES = re.compile(r"\bmemcpy\s*\([^;]*,\s*\d+\s*\)|\(\s*\w+\s*\*\s*\)\s*\(\s*\w+\s*\+")
+"""Places or amounts in bytes."""
 
 _WORDS: Mapping[str, str] = MappingProxyType({
     "float": "double", "half": "double", "__half": "double", "__nv_bfloat16": "double", "bfloat16": "double",
@@ -100,6 +104,8 @@ def _moves_other_types(code: str) -> bool:
 
     With doubles these are no longer of the same size. A type that is not known may hold integers.
     """
+    if _BYTES.search(code):
+        return True
     aliases = {each[2] or each[3]: each[1] or each[4] for each in _ALIAS.finditer(code)}
     is_narrow = bool(_NARROW.search(code))
     for found in _CAST.finditer(code):

@@ -6,7 +6,7 @@ Pointers to one of two arrays, too: what is done with them stands in both branch
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import is_exchange
@@ -129,7 +129,7 @@ def _separated(
         case nodes.Declaration(
             declarators=[nodes.Declarator(is_pointer=True, initial=nodes.Conditional() as choice) as own]
         ):
-            text = draft.at(Span(draft.span(node).start, draft.span(choice).start))
+            text = draft.at(Span(draft.span(node).start, draft.span(choice).start)).rstrip().rstrip("(")
             yes, no = (f"{text}{draft.text(each)};" for each in (choice.yes, choice.no))
             condition, chosen = choice.condition, {own.name}
         case nodes.If(condition=condition, yes=first, no=second) if second is not None:
@@ -139,18 +139,25 @@ def _separated(
                 isinstance(each, nodes.Return | nodes.Jump) for part in (first, second) for each in nodes.walk(part)
             ):
                 return []
+            if (nodes.declared_names(first) | nodes.declared_names(second)) & _names(rest):
+                return []
         case _:
             return []
-    uses = [each.name for part in rest for each in nodes.walk(part) if isinstance(each, nodes.Name)]
-    if not chosen & set(uses) or not rest or not is_pure(condition) or _has_threads_meet(draft, rest):
+    if not chosen & _names(rest) or not is_pure(condition) or _has_threads_meet(draft, rest):
         return []
     span = Span(draft.span(rest[0]).start, draft.span(rest[-1]).end)
     if span.end - span.start > _MOST_COPIED:
         raise LeftAsIs("too much would be written twice")
+    if re.search(r"(?:^|[;{}])\s*(?!default\b)\w+\s*:(?!:)", draft.at(span)):
+        raise LeftAsIs("a label would stand twice")
     tail = in_one_line(draft.at(span))
     text = f"if ({draft.text(condition)}) {{ {in_one_line(yes)} {tail} }} else {{ {in_one_line(no)} {tail} }}"
     whole = Span(draft.span(node).start, span.end)
     return [Edit(whole, text + "\n" * draft.at(whole).count("\n"))]
+
+
+def _names(statements: Sequence[nodes.Statement]) -> set[str]:
+    return {each.name for part in statements for each in nodes.walk(part) if isinstance(each, nodes.Name)}
 
 
 def _pointers(function: nodes.Function) -> set[str]:

@@ -5,6 +5,7 @@ LLVM calls a processor of AMD that is newer than itself `generic`, by which its 
 """
 
 import ctypes
+import platform
 from pathlib import Path
 
 _KNOWN: tuple[tuple[str, set[str]], ...] = (
@@ -23,7 +24,8 @@ _named: dict[int, ctypes.Array[ctypes.c_char]] = {}
 
 def name_processor(handle: int) -> str:
     """Give PoCL's device at the address `handle` a name that its compiler knows; the name, empty where it had one."""
-    if handle not in _named and (place := _place_of_generic(handle)):
+    is_x86 = platform.machine() in ("x86_64", "AMD64")
+    if is_x86 and handle not in _named and (place := _place_of_generic(handle)):
         _named[handle] = ctypes.create_string_buffer(_known_name().encode())
         ctypes.c_uint64.from_address(place).value = ctypes.addressof(_named[handle])
     return _named[handle].value.decode() if handle in _named else ""
