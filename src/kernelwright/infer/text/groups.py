@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from kernelwright.source.lexer import masked, matching
+from kernelwright.source.lexer import directives, masked, matching
 
 _OF = r"(?:cg\s*::\s*|cooperative_groups\s*::\s*)?"
 _BLOCK = re.compile(rf"\b(?:const\s+)?(?:auto|{_OF}thread_block)\s+(\w+)\s*=\s*{_OF}this_thread_block\s*\(\s*\)\s*;")
@@ -34,7 +34,7 @@ _LEFT = re.compile(
     r"\b(?:cg|cooperative_groups)\s*::|\b(?:tiled_partition|labeled_partition|binary_partition|this_thread_block"
     r"|this_grid|coalesced_threads|coalesced_group|thread_block_tile|thread_block|thread_group|grid_group)\b"
 )
-_HEADER = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<cooperative_groups(?:/\w+)?\.h>[^\n]*", re.MULTILINE)
+_HEADER = re.compile(r"<cooperative_groups(?:/\w+)?\.h>")
 _ALIAS = re.compile(r"\bnamespace\s+cg\s*=\s*cooperative_groups\s*;|\busing\s+namespace\s+cooperative_groups\s*;")
 
 
@@ -60,10 +60,12 @@ def plain_groups(source: str) -> str:
     code = masked(text)
     if _LEFT.search(code) or (own and any(re.search(own, each) for each in _of_device(code))):
         return source
-    if used and not _HEADER.search(text):  # their functions would stand nowhere
+    headers = [each for each in directives(code) if each.word == "include" and _HEADER.match(each.rest.strip())]
+    if used and not headers:  # their functions would stand nowhere
         return source
-    lines = iter((" ".join(used.values()),))
-    return _HEADER.sub(lambda _: next(lines, ""), text)
+    for each in reversed(headers):
+        text = text[: each.start] + (" ".join(used.values()) if each is headers[0] else "") + text[each.end :]
+    return text
 
 
 def _of_device(code: str) -> Iterator[str]:

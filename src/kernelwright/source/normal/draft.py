@@ -10,7 +10,7 @@ from functools import cached_property
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import directives, tokens_of, words_of
+from kernelwright.source.lexer import directives, hidden_parts, tokens_of, words_of
 from kernelwright.source.span import Span
 
 _NOT_ARITHMETIC = re.compile(r"[*&]|\bauto\b|\bvoid\b")
@@ -172,15 +172,9 @@ def in_one_line(text: str) -> str:
 
 def masked_comments(text: str) -> str:
     """The text with blanks for comments; literals and the ends of lines that go on stay."""
-    pieces = []
-    for token in tokens_of(text):
-        own = text[token.span.start : token.span.end]
-        pieces.append(_COMMENT.sub(_blank, own) if token.kind == "space" else own)
-    return "".join(pieces)
-
-
-_COMMENT = re.compile(r"//(?:\\\n|[^\n])*|/\*.*?\*/", re.DOTALL)
-
-
-def _blank(comment: re.Match[str]) -> str:
-    return re.sub(r"[^\n]", " ", comment[0])
+    pieces, at = [], 0
+    for part in hidden_parts(text):
+        if part.kind == "comment":
+            pieces += [text[at : part.start], re.sub(r"[^\n]", " ", part.text)]
+            at = part.start + len(part.text)
+    return "".join((*pieces, text[at:]))
