@@ -105,6 +105,17 @@ def test_a_configuration_that_computes_something_else_is_found(installed, triton
     assert {each.outcome.stage for each in wrong} == {"check"}
 
 
+def test_a_template_writes_no_file_elsewhere(installed, triton_problem, tmp_path):
+    target = tmp_path / "target"
+    kernel = f"try:\n    open({str(target)!r}, 'w').close()\nexcept OSError:\n    pass\n\n\n"
+    before, after = KERNEL.split("@triton.jit")
+    found = checked(triton_problem(kernel=f"{before}{kernel}@triton.jit{after}"))
+    assert len(found.passed) == 4
+    if any("may write any file" in each for each in found.notes):
+        pytest.skip("this system has no fence for writes, which a run's notes say")
+    assert not target.exists()
+
+
 def test_an_element_that_is_changed_twice_in_place_is_found(installed, triton_problem):
     found = checked(triton_problem(kernel=TWICE, problem=IN_PLACE))
     assert {each.config["BLOCK"] for each in found.rows if isinstance(each.outcome, Failed)} == {256}
