@@ -96,6 +96,12 @@ def test_a_table_says_that_nothing_was_timed(installed, triton_problem, capsys):
     assert " ms" not in out
 
 
+def test_what_the_time_did_not_reach_is_told_with_the_reason(installed, triton_problem):
+    settings = TuneSettings(budget=Budget(seconds=1e-3), build_processes=1, data_seed=1)
+    found = interpret(triton_problem(), settings=settings)
+    assert found.notes[-2].startswith("the budget's seconds ended before 4 of 4 configurations were run")
+
+
 def test_a_configuration_that_computes_something_else_is_found(installed, triton_problem):
     kernel = KERNEL.replace("program_id(0) * BLOCK", "program_id(0) * 128")  # right for one value alone
     found = checked(triton_problem(kernel=kernel))
