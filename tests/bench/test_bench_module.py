@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernelwright.cli.main import main
+from kernelwright.errors import MissingDependency
 from kernelwright_bench.modules import worker
 from kernelwright_bench.modules.command import compared, lines
 
@@ -64,8 +66,8 @@ WRONG = {
 }
 
 
-def timed(tmp_path: Path, body: str) -> dict[str, Any]:
-    for name, text in (("module", MODULE), ("answer", ANSWER.format(body=body))):
+def timed(tmp_path: Path, body: str, *, module: str = MODULE) -> dict[str, Any]:
+    for name, text in (("module", module), ("answer", ANSWER.format(body=body))):
         (tmp_path / f"{name}.py").write_text(text)
     files = {name: str(tmp_path / f"{name}.py") for name in ("module", "answer")}
     record = worker.make_timer(None)(
@@ -95,3 +97,16 @@ def test_what_an_answer_writes_into_its_inputs_no_other_call_sees(tmp_path: Path
     record = timed(tmp_path, "y = x + 1; x.zero_(); return y")
     assert {name: len(row) for name, row in record["samples_s"].items()} == {"answer": 6, "eager": 6}
     assert record["compile_s"].keys() == {"answer"}
+
+
+@pytest.mark.usefixtures("torch_only")
+def test_a_module_that_writes_its_input_is_not_said_to_be_in_another_precision(tmp_path: Path) -> None:
+    record = timed(tmp_path, "return x.add_(1)", module=MODULE.replace("x + 1", "x.add_(1)"))
+    assert (record["differs"], record["notes"]) == ("", [])
+
+
+def test_without_torch_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingDependency) as caught:
+        timed(tmp_path, "return x + 1")
+    assert "kernelwright[torch]" in str(caught.value.hint)

@@ -15,10 +15,11 @@ import pytest
 
 from kernelwright.cli.main import main
 from kernelwright.errors import StoreError, UsageError
+from kernelwright_bench.modules import solving
 from kernelwright_bench.modules.checkout import problems_of
 from kernelwright_bench.modules.kernelbench import KernelBenchWords, run_kernelbench
 from kernelwright_bench.modules.official import ask_official
-from kernelwright_bench.modules.solving import Helpers
+from kernelwright_bench.modules.solving import Helpers, Interrupted
 from kernelwright_bench.modules.table import disagreements, document, markdown, summary
 
 SQUARE = """
@@ -106,7 +107,10 @@ def test_a_folder_without_problems_is_refused(in_tmp: Path, capsys: pytest.Captu
     assert "nowhere/KernelBench/level3 has no problems" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize(("ids", "reason"), [("2,8", "no problem 8"), ("2,x", "'x' is no number"), ("3-1,9", "9")])
+@pytest.mark.parametrize(
+    ("ids", "reason"),
+    [("2,8", "no problem 8"), ("2,x", "'x' is no number"), ("2,3-1", "'3-1' ends before"), (",", "names no problem")],
+)
 def test_numbers_that_are_no_problems_are_refused(checkout: Path, ids: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         problems_of(checkout, 1, ids)
@@ -228,12 +232,42 @@ def test_what_has_a_record_is_not_run_again(checkout: Path, tmp_path: Path) -> N
     assert run == ["11_Sort", "2_Softmax"]
     told = json.loads((tmp_path / "out" / "level1.json").read_text())
     assert [each["name"] for each in told["problems"]] == ["2_Softmax", "11_Sort"]
+    assert run_kernelbench(words(checkout, tmp_path / "out", "11"), solved=solved) == 0
+    assert len(json.loads((tmp_path / "out" / "level1.json").read_text())["problems"]) == 2
     assert "aten.sort is not lowered yet" in (tmp_path / "out" / "level1.md").read_text()
     with pytest.raises(UsageError, match="was made with the budget '5', and now it is '7'"):
         run_kernelbench(dataclasses.replace(words(checkout, tmp_path / "out"), budget="7"), solved=solved)
-    (tmp_path / "out" / "level1" / "002" / "record.json").write_text("{}")
-    with pytest.raises(StoreError, match="no record of a problem"):
+    with pytest.raises(UsageError, match="was made with the rounds '6', and now it is '7'"):
+        run_kernelbench(dataclasses.replace(words(checkout, tmp_path / "out"), rounds=7), solved=solved)
+    file = tmp_path / "out" / "level1" / "002" / "record.json"
+    before = file.read_text()
+    file.write_text(before.replace("2_Softmax", "2_Other"))
+    with pytest.raises(UsageError, match="is of 2_Other, and now it is 2_Softmax"):
         run_kernelbench(words(checkout, tmp_path / "out", "2,11"), solved=solved)
+    for damaged in ("{}", json.dumps({**json.loads(before), "compared": {}})):
+        file.write_text(damaged)
+        with pytest.raises(StoreError, match="no record of a problem"):
+            run_kernelbench(words(checkout, tmp_path / "out", "2,11"), solved=solved)
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("error", [AttributeError("no such field"), Interrupted()])
+def test_a_fault_in_one_problem_is_its_record_and_a_person_who_stops_it_is_obeyed(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    pytest.importorskip("pyopencl")
+
+    def failing(*args: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr(solving, "import_module", failing)
+    status = run_kernelbench(words(checkout, tmp_path / "out", "11"))
+    if isinstance(error, Interrupted):
+        assert status == 130
+        return
+    assert status == 0
+    (told,) = json.loads((tmp_path / "out" / "level1.json").read_text())["problems"]
+    assert (told["stage"], told["why"]) == ("import", "AttributeError: no such field")
 
 
 @pytest.mark.thorough

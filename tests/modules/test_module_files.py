@@ -173,6 +173,15 @@ def test_words_of_a_kernel_are_refused_for_a_module(in_tmp: Path, capsys: pytest
     assert "layer.py is a PyTorch module" in error
 
 
+ADDED = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        return x + y
+def get_inputs():
+    return [torch.ones(3), torch.ones(3)]
+"""
+
+
 def test_a_module_that_is_not_there_is_refused(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, error = run(capsys, "init", "layer.py")
     assert status == 2
@@ -188,6 +197,9 @@ def test_a_module_that_is_not_there_is_refused(in_tmp: Path, capsys: pytest.Capt
         (MODULES["swish_bias"].replace("torch.sigmoid(x)", "nn.functional.dropout(x)"), "draws random numbers"),
         (MODULES["swish_bias"].replace("torch.sigmoid(x)", "torch.sort(x)[0]"), "aten.sort.default is not lowered"),
         (MODULES["swish_bias"].replace("x = x + self", "x = x.relu_() + self"), "forward changes this input"),
+        (ADDED.replace("return x + y", "return x + y, None"), "forward returns None beside tensors"),
+        (ADDED.replace("[torch.ones(3), torch.ones(3)]", "[[torch.ones(3)], torch.ones(3)]"), "a list at place 0"),
+        (ADDED.replace("ones(3)", "ones(3, dtype=torch.complex64)"), "complex64 is none of"),
     ],
 )
 def test_a_module_that_cannot_become_a_program_is_refused(

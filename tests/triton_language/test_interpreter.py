@@ -96,6 +96,12 @@ def test_a_table_says_that_nothing_was_timed(installed, triton_problem, capsys):
     assert " ms" not in out
 
 
+def test_what_the_time_did_not_reach_is_told_with_the_reason(installed, triton_problem):
+    settings = TuneSettings(budget=Budget(seconds=1e-3), build_processes=1, data_seed=1)
+    found = interpret(triton_problem(), settings=settings)
+    assert found.notes[-2].startswith("the budget's seconds ended before 4 of 4 configurations were run")
+
+
 def test_a_configuration_that_computes_something_else_is_found(installed, triton_problem):
     kernel = KERNEL.replace("program_id(0) * BLOCK", "program_id(0) * 128")  # right for one value alone
     found = checked(triton_problem(kernel=kernel))
@@ -103,6 +109,17 @@ def test_a_configuration_that_computes_something_else_is_found(installed, triton
     assert {each.config["BLOCK"] for each in wrong} == {256}
     assert {each.config["BLOCK"] for each in found.passed} == {128}
     assert {each.outcome.stage for each in wrong} == {"check"}
+
+
+def test_a_template_writes_no_file_elsewhere(installed, triton_problem, tmp_path):
+    target = tmp_path / "target"
+    kernel = f"try:\n    open({str(target)!r}, 'w').close()\nexcept OSError:\n    pass\n\n\n"
+    before, after = KERNEL.split("@triton.jit")
+    found = checked(triton_problem(kernel=f"{before}{kernel}@triton.jit{after}"))
+    assert len(found.passed) == 4
+    if any("may write any file" in each for each in found.notes):
+        pytest.skip("this system has no fence for writes, which a run's notes say")
+    assert not target.exists()
 
 
 def test_an_element_that_is_changed_twice_in_place_is_found(installed, triton_problem):

@@ -126,6 +126,33 @@ def test_a_call_in_another_file_needs_no_edit(installed, tmp_path):
     assert dict(load_problem(folder).workloads[0].sizes) == {"n_rows": 7, "n_cols": 100}
 
 
+def test_a_call_in_the_same_file_keeps_the_torch_function(installed, tmp_path):
+    text = SOFTMAX.replace("def example", "def my_case")
+    folder = written(tmp_path, text, call=tmp_path / "kernels.py::my_case")
+    assert "original.torch_softmax(x)" in (folder / "reference.py").read_text()
+
+
+def test_what_a_file_asks_of_tritons_driver_is_answered_wherever_it_is_imported(installed, tmp_path):
+    asked = "DEVICE = triton.runtime.driver.active.get_active_torch_device()\n\n\n"
+    folder = written(tmp_path, SOFTMAX.replace(HEAD, HEAD + asked).replace("x.is_cuda", "x.device == DEVICE"))
+    found = interpret(folder, settings=TuneSettings(budget=Budget(evaluations=1), build_processes=1, data_seed=1))
+    assert len(found.passed) == 1
+
+
+def test_what_a_file_asks_of_torch_when_it_is_imported_is_answered(installed, tmp_path):
+    asked = (
+        'COUNT = torch.cuda.get_device_properties("cuda").multi_processor_count\n'
+        'FIRST = torch.zeros(COUNT, device="cuda")\ntorch.cuda.synchronize(device=0)\n\n\n'
+    )
+    assert load_problem(written(tmp_path, SOFTMAX.replace(HEAD, HEAD + asked))).workloads[0].sizes
+
+
+def test_what_is_no_python_is_told_with_its_line(tmp_path):
+    with pytest.raises(SpecError, match="this is no Python") as caught:
+        written(tmp_path, SOFTMAX.replace("rows, cols =", "rows, cols = ="))
+    assert caught.value.location.line == 18
+
+
 @pytest.mark.parametrize("call", ["call.py", "call.py::other"])
 def test_a_call_that_is_not_there_is_told(tmp_path, call):
     (tmp_path / "call.py").write_text("def mine():\n    pass\n")
@@ -201,6 +228,17 @@ def test_what_was_written_is_right_in_every_configuration(installed, tmp_path, t
 
 
 BOTH = "other_kernel[(1,)](torch.ones(1))\n    axpy(torch.ones(5), torch.ones(5), 1.0)\n    return torch.randn(1000)"
+ACTED = SOFTMAX.replace("BLOCK: tl.constexpr", "ACT: tl.constexpr, BLOCK: tl.constexpr")
+OTHER = "\n\n@triton.jit\ndef other(x):\n    return x\n"
+MADE = """def made():
+    @triton.jit
+    def softmax_kernel(out, x, row_stride, n_rows, n_cols, BLOCK: tl.constexpr):
+        tl.store(out, 1.0)
+
+    return softmax_kernel
+
+
+def softmax("""
 NOTHING = SOFTMAX.replace("x.stride(0), rows", "None, rows").replace("row * row_stride", "row * n_cols")
 
 
@@ -211,6 +249,12 @@ NOTHING = SOFTMAX.replace("x.stride(0), rows", "None, rows").replace("row * row_
         (AXPY.replace("return torch.randn(1000)", BOTH), "launched .* one Triton kernel"),
         (SOFTMAX.replace("randn(7", "radn(7"), "AttributeError"),
         (NOTHING.replace("None, rows", "'text', rows"), "'row_stride' .* is 'text'"),
+        (SOFTMAX.replace("n_cols, BLOCK:", "n_cols, *rest, BLOCK:"), "any number of arguments as 'rest'"),
+        (ACTED.replace("cols, BLOCK=", "cols, ACT=other, BLOCK=") + OTHER, "constant 'ACT' .* is other, which"),
+        (
+            HEAD + SOFTMAX.replace("softmax_kernel[", "made()[").split("\n\n\n", 2)[2].replace("def softmax(", MADE, 1),
+            "is made by a function",
+        ),
     ],
 )
 def test_a_call_that_tells_too_little_is_refused(installed, tmp_path, text, message):
@@ -240,3 +284,9 @@ def test_the_command_itself_imports_neither_triton_nor_torch(installed, tmp_path
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_what_was_there_before_decides_the_role_even_if_it_is_no_number(installed, tmp_path):
+    text = SOFTMAX.replace("torch.empty_like(x)", "torch.full_like(x, float('nan'))")
+    text = text.replace("mask=col < n_cols)\n\n", "mask=(col < n_cols) & (values > 0.5))\n\n")
+    assert {each.name: each.role for each in load_problem(written(tmp_path, text)).outputs} == {"out": "inout"}

@@ -471,6 +471,8 @@ class Backend(ABC):
 
     name: ClassVar[str]
     languages: ClassVar[tuple[Language, ...]]
+    runs_python: ClassVar[bool] = False
+    """Whether a candidate is Python that runs in the device's process, which may write files then."""
 
     @abstractmethod
     def unavailable_because(self) -> str | None:

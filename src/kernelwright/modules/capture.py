@@ -65,8 +65,19 @@ def _captured(file: Path) -> dict[str, Any]:
                 )
         model = loaded.Model(*loaded.get_init_inputs())
         inputs = list(loaded.get_inputs())
+        _refuse_inputs(inputs, file)
         exported = torch.export.export(model, tuple(inputs)).run_decompositions()
-    return _document(exported, inputs, file)
+        return _document(exported, inputs, file)
+
+
+def _refuse_inputs(inputs: list[Any], file: Path) -> None:
+    for place, each in enumerate(inputs):
+        if isinstance(each, list | tuple | dict):
+            raise ReferenceFailed(
+                f"get_inputs gives a {type(each).__name__} at place {place}, expected a tensor or a plain value",
+                hint="give the tensors side by side",
+                location=Location(file),
+            )
 
 
 def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
@@ -100,12 +111,23 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
         _node(node, names) for node in exported.graph.nodes if node.op == "call_function" and not _is_check(node)
     ]
     _refuse_random(nodes, file)
+    _refuse_outputs(exported.graph_signature.output_specs, file)
     outputs = [
         {"ref": names.get(each.arg.name, each.arg.name), "mutates": each.target}
         for each in exported.graph_signature.output_specs
     ]
     returns = _returns(exported.call_spec.out_spec, file)
     return {"inputs": found, "nodes": nodes, "outputs": outputs, "call": call, "returns": returns}
+
+
+def _refuse_outputs(specs: Any, file: Path) -> None:
+    for each in specs:
+        if hasattr(each.arg, "value"):
+            raise ReferenceFailed(
+                f"forward returns {each.arg.value!r} beside tensors",
+                hint="return the tensors alone",
+                location=Location(file),
+            )
 
 
 def _constant(name: str, tensor: Any) -> dict[str, Any]:
@@ -146,8 +168,8 @@ def _tensor(tensor: Any) -> dict[str, Any]:
 
 def _values(tensor: Any) -> dict[str, float]:
     """The example's figures, by which inputs of tests are drawn."""
-    if not tensor.numel():
-        return {}
+    if not tensor.numel() or tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() == 1):
+        return {}  # lowering refuses such types, and PyTorch knows no minimum of them
     numbers = tensor.detach().flatten()
     some = numbers[:: -(-len(numbers) // MOST_LOOKED_AT)].double()
     low, high, deviation = numbers.min().item(), numbers.max().item(), some.std(correction=0).item()

@@ -20,7 +20,7 @@ def problems_of(checkout: Path, level: int, ids: str) -> dict[int, Path]:
         ids: `3,7,10-12`; empty: all.
 
     Raises:
-        UsageError: there is no such level, or no problem with one of the numbers.
+        UsageError: there is no such level, no problem with one of the numbers, or `ids` names none.
     """
     folder = checkout / "KernelBench" / f"level{level}"
     found = {
@@ -48,5 +48,10 @@ def _numbers(ids: str) -> list[int]:
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part)
         if match is None:
             raise UsageError(f"--ids {part!r} is no number and no range", hint="say --ids 1,5,10-12")
-        numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise UsageError(f"--ids {part!r} ends before it begins", hint=f"say --ids {last}-{first}")
+        numbers += range(first, last + 1)
+    if ids and not numbers:
+        raise UsageError(f"--ids {ids!r} names no problem", hint="say --ids 1,5,10-12, or leave it out for all")
     return list(dict.fromkeys(numbers))

@@ -72,13 +72,19 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         timeout_s=words.timeout_s,
         checkout=words.checkout.resolve(),
     )
-    asked = {"budget": words.budget, "model": words.model, "device": machine.known.name}
-    told = {"kernelwright": VERSION, "level": words.level, **asked}
-    records: list[dict[str, Any]] = []
+    asked = {"budget": words.budget, "model": words.model, "device": machine.known.name, "rounds": str(words.rounds),
+             "modes": ",".join(modes), "kernelwright": VERSION}  # fmt: skip
+    told = {"level": words.level, **asked}
+    place = words.out.resolve() / f"level{words.level}"
+    found = {
+        number: record
+        for number, file in problems_of(words.checkout, words.level, "").items()
+        if (record := _read(place / f"{number:03d}" / RECORD, file, asked)) is not None
+    }
     with Helpers.started(is_early=settings.place == "cuda") as helpers:
         for number, file in problems.items():
-            folder = words.out.resolve() / f"level{words.level}" / f"{number:03d}"
-            record = _read(folder / RECORD, asked)
+            folder = place / f"{number:03d}"
+            record = found.get(number)
             if record is None:
                 try:
                     record = solved(file, folder, settings, helpers, tell=_tell)
@@ -87,7 +93,8 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
                     return 130
                 record["asked"] = asked
                 _write(folder / RECORD, record)
-            records.append(record)
+            found[number] = record
+            records = [found[each] for each in sorted(found)]
             _tell(f"{file.stem}: {'correct' if is_correct(record) else record['why'] or record['compared']['differs']}")
             _write(words.out / f"level{words.level}.json", document(records, told))
             _write_text(words.out / f"level{words.level}.md", markdown(records, told))
@@ -111,23 +118,27 @@ def _tell(text: str) -> None:
         typer.echo(text, err=True)
 
 
-def _read(file: Path, asked: Mapping[str, str]) -> dict[str, Any] | None:
+def _read(file: Path, problem: Path, asked: Mapping[str, str]) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         record = {**found, "name": str(found["name"]), "stage": str(found["stage"]), "why": str(found["why"])}
+        if "compared" in found or not record["why"]:
+            _ = found["compared"]["differs"], found["compared"]["rows"]
         before = {name: str(found["asked"][name]) for name in asked}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(
             f"{file} is no record of a problem: {type(error).__name__}: {error}",
             hint="delete it, and the problem is run again",
         ) from error
+    if record["name"] != problem.stem:
+        raise UsageError(f"{file} is of {record['name']}, and now it is {problem.stem}", hint="say another --out")
     for name, value in asked.items():
         if before[name] != value:
             raise UsageError(
                 f"{file} was made with the {name} {before[name]!r}, and now it is {value!r}",
-                hint="say another --out, since one table has one budget, model and device",
+                hint="say another --out, since one table has one of each",
             )
     return record
 

@@ -178,6 +178,10 @@ def solve(
         _judge(folder / "problem" / MODULE, answer, settings, helpers, record, reach)
     except KernelwrightError as error:
         record["why"] = f"{error.message}; {error.hint}" if error.hint else error.message
+    except Interrupted:
+        raise
+    except Exception as error:  # a fault of ours in one problem, which must not cost the others
+        record["why"] = f"{type(error).__name__}: {error}"
     finally:
         for each in (helpers.importer, helpers.timer, helpers.evaluator):
             each.kill()

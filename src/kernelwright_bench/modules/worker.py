@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import Location, ReferenceFailed
+from kernelwright.imports import require
 from kernelwright.problem.user_code import blamed_on_user
 
 FACTORY = f"{__name__}:make_timer"
@@ -50,8 +51,7 @@ def make_timer(argument: object) -> Callable[[Any], object]:
 def _timed(job: Mapping[str, Any]) -> dict[str, Any]:
     sys.dont_write_bytecode = True
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # a first call compiles, whatever ran here before
-    import torch
-
+    torch = require("torch", purpose="running a module beside its answer")
     module, answer, device = Path(job["module"]), Path(job["answer"]), str(job["device"])
     with blamed_on_user(module, doing="running the module"), torch.no_grad():
         loaded = _loaded(module, "module")
@@ -173,7 +173,7 @@ def _told(wanted: Any, found: Any) -> str:
 def _notes(torch: Any, loaded: Any, inputs: Sequence[Any], device: str) -> list[str]:
     """Why a verdict on the module says little, or the official evaluator cannot give one."""
     found = []
-    results = _results(_made(torch, loaded, "Model", device)(*inputs))
+    results = _results(_made(torch, loaded, "Model", device)(*_own(inputs)))
     floats = [each for each in results if each.is_floating_point()]
     if floats and all(_agree(torch, each, torch.zeros_like(each)) for each in floats):
         found.append("degenerate: zeros pass as the result")
@@ -181,7 +181,7 @@ def _notes(torch: Any, loaded: Any, inputs: Sequence[Any], device: str) -> list[
     if all(_agree(torch, one, other) for one, other in zip(results, others, strict=True)):
         found.append("degenerate: the result of other inputs passes")
     with _full_precision(torch):
-        exact = _results(_made(torch, loaded, "Model", device)(*inputs))
+        exact = _results(_made(torch, loaded, "Model", device)(*_own(inputs)))
     if not all(_agree(torch, one, other) for one, other in zip(results, exact, strict=True)):
         found.append("PyTorch's own result is in TF32, so the official evaluator may call a right answer wrong")
     types = {str(each.dtype).removeprefix("torch.") for each in inputs if hasattr(each, "dtype")} - {"float32"}

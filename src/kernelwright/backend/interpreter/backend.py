@@ -58,6 +58,7 @@ class InterpreterBackend(Backend):
 
     name: ClassVar[str] = INTERPRETER
     languages: ClassVar[tuple[Language, ...]] = ("triton",)
+    runs_python: ClassVar[bool] = True
 
     def unavailable_because(self) -> str | None:
         """What is not installed."""

@@ -23,7 +23,13 @@ from kernelwright.backend.base import (
     PlanStep,
     ScalarArgument,
 )
-from kernelwright.backend.cuda.compile.triton_build import constants_of, find_kernel, launch_arguments, run_file
+from kernelwright.backend.cuda.compile.triton_build import (
+    constants_of,
+    find_kernel,
+    launch_arguments,
+    run_file,
+    stand_in,
+)
 from kernelwright.errors import InfrastructureError
 from kernelwright.imports import require
 from kernelwright.problem.dtypes import DTYPES
@@ -69,6 +75,7 @@ def start_interpreter() -> Any:
     require("torch", purpose=_PURPOSE)
     interpreter: Any = require("triton.runtime.interpreter", purpose=_PURPOSE)
     interpreter.int = _Whole
+    stand_in()
     return interpreter
 
 

@@ -91,7 +91,9 @@ def make_builder(argument: object) -> Callable[[object], object]:
     """The handler of a build process; called in the child."""
     assert isinstance(argument, _BuilderArgument)
     backend = get_backend(argument.backend_name)
-    if argument.device.kind != "simulated":  # Triton's files are run, and compilers may have faults
+    if (
+        argument.device.kind != "simulated" or backend.runs_python
+    ):  # Triton's files are run, and compilers may have faults
         trouble = fence_writes([argument.writable, *backend.private_folders(argument.device)])
         if trouble:
             sys.stderr.write(f"what is built here may write any file of yours: {trouble}\n")

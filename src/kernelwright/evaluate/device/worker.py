@@ -140,7 +140,7 @@ def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], obj
     """Open the device; called in the child process."""
     device, trouble = argument.device, ""
     backend = get_backend(device.backend)
-    if device.shares_host_cores and argument.writable is not None:
+    if (device.shares_host_cores or backend.runs_python) and argument.writable is not None:
         # Before the driver starts threads, which are fenced with this one.
         trouble = fence_writes([argument.writable, *backend.private_folders(device)])
     session = backend.open(device)

@@ -15,7 +15,7 @@ from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied,
 from kernelwright.infer.inference import split_kernel
 from kernelwright.modules.triton.watch import EXAMPLE, FACTORY
 from kernelwright.problem.toml.file import did_you_mean, read_text
-from kernelwright.source.triton.reading import read_triton
+from kernelwright.source.triton.reading import defines_triton
 
 TIMEOUT_S = 300.0
 """For the example's launches in the interpreter: a few of some thousand programs each."""
@@ -45,14 +45,21 @@ def is_triton_file(path: Path) -> bool:
     """Whether a path, with a name behind `::` or without, is a Python file that defines a Triton kernel.
 
     A file with a PyTorch module, as KernelBench has them, is a module's, unless it has an example.
+
+    Raises:
+        SpecError: it speaks of Triton and is no Python, with its line.
     """
     file, named = split_kernel(str(path))
     if file.suffix != ".py" or not file.is_file():
         return False
+    text = ""
     try:
         text = read_text(file, what="the kernel source")
-        read_triton(text, file)
+        if not defines_triton(text, file):
+            return False
     except SpecError:
+        if "triton" in text:
+            raise
         return False
     functions = _functions(text)
     return named is not None or EXAMPLE in functions or "get_init_inputs" not in functions

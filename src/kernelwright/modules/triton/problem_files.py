@@ -281,11 +281,11 @@ def _torch_reference(call: WatchedCall, stem: str) -> str:
     results = ", ".join(f'"{name}": results[{place}]' for place, name in enumerate(found["outputs"]))
     return f'''"""{found["function"]} of {call.file.name}, which gave what the kernel gave in the example."""
 
-import os
-
 import torch
 
-os.environ["TRITON_INTERPRET"] = "1"  # no kernel is launched here
+from kernelwright.backend.interpreter.session import start_interpreter
+
+start_interpreter()  # no kernel is launched here
 
 import original_{stem} as original
 

@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -38,10 +38,12 @@ def _watched(file: Path, named: str | None, caller: Path, example: str) -> dict[
     kernels = {each.name: each for each in read_triton(file.read_text(encoding="utf-8"), file)}
     with blamed_on_user(file, doing="watching a call of the kernel"):
         interpreter = start_interpreter()
-        module = _imported(file)
-        watch = _Watch(interpreter, module, kernels, named)
         _pretend_gpu()
         with _on_host():
+            module = _imported(file)
+            watch = _Watch(
+                interpreter, module, kernels, named, spared={EXAMPLE, example if caller == file else EXAMPLE}
+            )
             watch.call(module if caller == file else _imported(caller), example)
         return watch.document(file, example)
 
@@ -95,11 +97,11 @@ def _pretend_gpu() -> None:
         "is_available": lambda: True,
         "current_device": lambda: 0,
         "device_count": lambda: 1,
-        "synchronize": lambda *_: None,
-        "get_device_capability": lambda *_: (9, 0),
-        "get_device_properties": lambda *_: hopper,
-        "get_device_name": lambda *_: hopper.name,
-        "device": lambda *_: contextlib.nullcontext(),
+        "synchronize": lambda *_, **__: None,
+        "get_device_capability": lambda *_, **__: (9, 0),
+        "get_device_properties": lambda *_, **__: hopper,
+        "get_device_name": lambda *_, **__: hopper.name,
+        "device": lambda *_, **__: contextlib.nullcontext(),
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
@@ -113,8 +115,10 @@ class _Watch:
     """What happens between the file's functions and the interpreter."""
 
     def __init__(
-        self, interpreter: Any, module: ModuleType, kernels: Mapping[str, TritonKernel], named: str | None
-    ) -> None:
+        self, interpreter: Any, module: ModuleType, kernels: Mapping[str, TritonKernel], named: str | None,
+        *, spared: Container[str],
+    ) -> None:  # fmt: skip
+        """`spared`: functions of the file that make the example, and launch nothing for others."""
         import torch
 
         self._torch = torch
@@ -130,7 +134,7 @@ class _Watch:
         self._configs: dict[str, list[dict[str, Any]]] = {}
         self._run = interpreter.InterpretedFunction.run
         self._wrap_launches(interpreter)
-        self._wrap_functions()
+        self._wrap_functions(spared)
 
     def call(self, caller: ModuleType, example: str) -> None:
         """Call the example; and the named function on what it gave, where it launched nothing itself."""
@@ -147,9 +151,10 @@ class _Watch:
 
     # What happens
 
-    def _wrap_functions(self) -> None:
+    def _wrap_functions(self, spared: Container[str]) -> None:
         for name, function in list(vars(self._module).items()):
-            if isinstance(function, FunctionType) and function.__module__ == self._module.__name__ and name != EXAMPLE:
+            is_own = isinstance(function, FunctionType) and function.__module__ == self._module.__name__
+            if is_own and name not in spared:
                 setattr(self._module, name, self._recorded(name, function))
 
     def _recorded(self, name: str, function: FunctionType) -> Callable[..., Any]:
@@ -216,10 +221,11 @@ class _Watch:
             "grid": [int(each) for each in numbers],
             "other_grids": self._other_grids(grid, given, constants),
             "arguments": [self._argument(name, given.get(name), roles) for name in runtime],
-            "constants": {name: self._constant(value) for name, value in constants.items()},
+            "constants": constants,
             "options": options,
             "heuristics": [name for name in known.heuristics if name in constants],
             "own": tensors,
+            "function": kernel,
         }
         return result
 
@@ -243,7 +249,7 @@ class _Watch:
     ) -> str:  # fmt: skip
         """`output` where other values there before change nothing that is written."""
         again = {**given, **{key: self._copied(value) for key, value in before.items()}}
-        again[name].copy_(again[name] * 0 + 3)
+        again[name].fill_(3)
         self._run(kernel, grid=grid, warmup=False, **again)
         return "output" if all(self._is_same(again[each], after[each]) for each in changed) else "inout"
 
@@ -308,12 +314,39 @@ class _Watch:
                 location=Location(file),
             )
         (seen,) = self._seen.values()
-        own = seen.pop("own")
+        own, known = seen.pop("own"), self._kernels[seen["kernel"]]
+        self._refuse_hidden(seen.pop("function"), known, file)
+        given = seen["constants"].items()
+        seen["constants"] = {name: self._written(name, value, known, file) for name, value in given}
         configs = [
             {name: self._constant(value) for name, value in each.items() if value is not None}
             for each in self._configs.get(seen["kernel"], [])
         ]
         return {**seen, "configs": configs, "reference": self._reference(own, seen)}
+
+    def _written(self, name: str, value: Any, known: TritonKernel, file: Path) -> Any:
+        found = self._constant(value)
+        meant = getattr(value, "value", value)
+        if isinstance(found, str) and found == repr(meant):
+            raise ReferenceFailed(
+                f"the constant {name!r} of {known.name!r} is {getattr(meant, '__name__', found[:_SHOWN])}, which no "
+                "header can say",
+                hint="give a number, a text or a type there; call a function in the kernel by its name",
+                location=Location(file, known.line),
+            )
+        return found
+
+    def _refuse_hidden(self, function: Any, known: TritonKernel, file: Path) -> None:
+        """A template launches a kernel by its name in the file."""
+        found = getattr(self._module, known.name, None)
+        while found is not None and found is not function:
+            found = getattr(found, "fn", None)
+        if found is None:
+            raise ReferenceFailed(
+                f"the kernel {known.name!r} is made by a function: nothing at the top level of {file.name} leads to it",
+                hint="define it at the top level",
+                location=Location(file, known.line),
+            )
 
     # The torch function
 

@@ -56,20 +56,16 @@ def read_triton(text: str, file: Path) -> tuple[TritonKernel, ...]:
     """The `@triton.jit` functions of a file, in its order.
 
     Raises:
-        SpecError: the text is no Python, with its line, or has no such function.
+        SpecError: the text is no Python, or a kernel's arguments have no names, with the line; or there is none.
     """
     tree = _tree(text, file)
     names = _imported(tree)
+    functions = _jitted(tree, names)
     values = {
         each.targets[0].id: each.value
         for each in tree.body
         if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
     }
-    functions = [
-        each
-        for each in ast.walk(tree)
-        if isinstance(each, ast.FunctionDef) and "triton.jit" in (_full(d, names) for d in each.decorator_list)
-    ]
     if not functions:
         raise SpecError(
             f"cannot analyse {file.name}: no @triton.jit function is defined here",
@@ -79,7 +75,35 @@ def read_triton(text: str, file: Path) -> tuple[TritonKernel, ...]:
     functions.sort(key=lambda each: each.lineno)
     jitted = {each.name for each in functions}
     launches = list(_launches(tree))
-    return tuple(_kernel(each, names, values, jitted, launches) for each in functions)
+    kernels = tuple(_kernel(each, names, values, jitted, launches) for each in functions)
+    called = {name for each in kernels for name in each.calls}
+    for each in functions:
+        rest = each.args.vararg or each.args.kwarg
+        if rest is not None and each.name not in called:
+            raise SpecError(
+                f"{each.name!r} takes any number of arguments as {rest.arg!r}, and a launch needs each by name",
+                hint="name its arguments one by one",
+                location=Location(file, each.lineno),
+            )
+    return kernels
+
+
+def defines_triton(text: str, file: Path) -> bool:
+    """Whether there is a `@triton.jit` function.
+
+    Raises:
+        SpecError: the text is no Python, with its line.
+    """
+    tree = _tree(text, file)
+    return bool(_jitted(tree, _imported(tree)))
+
+
+def _jitted(tree: ast.Module, names: Mapping[str, str]) -> list[ast.FunctionDef]:
+    return [
+        each
+        for each in ast.walk(tree)
+        if isinstance(each, ast.FunctionDef) and "triton.jit" in (_full(d, names) for d in each.decorator_list)
+    ]
 
 
 def triton_kernel(text: str, file: Path, name: str) -> TritonKernel:

@@ -118,6 +118,10 @@ def interpret(
         _row(candidate, each, outcomes, subject.problem, device)
         for candidate, each in zip(candidates, built, strict=True)
     ]
+    if unrun := sum(each.outcome is None for each in rows):
+        notes += (
+            f"the budget's seconds ended before {unrun:,} of {count:,} configurations were run: say a longer --budget",
+        )
     return InterpretResult(device, tuple(sorted(rows, key=_order)), space.feasible_count, (*notes, NOTHING_TIMED))
 
 

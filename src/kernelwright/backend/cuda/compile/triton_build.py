@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo
@@ -82,6 +82,11 @@ def _prepare(capability: int) -> None:
         "TRITON_DISABLE_LINE_INFO": "1",
         "TRITON_ALWAYS_COMPILE": "1",
     }
+    stand_in(capability)
+
+
+def stand_in(capability: int = 90) -> None:
+    """Answer here what files and the JIT ask of Triton's driver; by default as on a Hopper."""
     triton = require("triton", purpose=_PURPOSE)
     compiler = require("triton.backends.compiler", purpose=_PURPOSE)
     triton.runtime.driver.set_active(_Target(compiler.GPUTarget("cuda", capability, _WARP_SIZE)))
@@ -94,7 +99,7 @@ def _cache_folder() -> str:
 
 
 class _Target:
-    """What the JIT asks of a driver before it launches."""
+    """What the JIT asks of a driver before it launches, and files when they are imported."""
 
     def __init__(self, target: object) -> None:
         self._target = target
@@ -110,6 +115,16 @@ class _Target:
     def get_current_stream(self, device: int) -> int:
         """None is used."""
         return 0
+
+    def get_active_torch_device(self) -> object:
+        """The host's, where tensors are wherever no GPU is used."""
+        return require("torch", purpose=_PURPOSE).device("cpu")
+
+    @property
+    def utils(self) -> SimpleNamespace:
+        """With the figures of an H100 or H200."""
+        figures = {"multiprocessor_count": 132, "max_shared_mem": 232448, "max_num_regs": 65536, "warpSize": _WARP_SIZE}
+        return SimpleNamespace(get_device_properties=lambda *_: figures)
 
 
 @lru_cache(maxsize=32)
