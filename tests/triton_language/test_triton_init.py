@@ -147,6 +147,13 @@ def test_what_a_file_asks_of_torch_when_it_is_imported_is_answered(installed, tm
     assert load_problem(written(tmp_path, SOFTMAX.replace(HEAD, HEAD + asked))).workloads[0].sizes
 
 
+def test_a_torch_function_whose_call_cannot_be_written_is_no_reference(installed, tmp_path):
+    text = SOFTMAX.replace("softmax(x):", "softmax(x, device):").replace(
+        '(7, 100, device="cuda")', "(7, 100), torch.device('cpu')"
+    )
+    assert "original.torch_softmax" not in (written(tmp_path, text) / "reference.py").read_text()
+
+
 def test_what_is_no_python_is_told_with_its_line(tmp_path):
     with pytest.raises(SpecError, match="this is no Python") as caught:
         written(tmp_path, SOFTMAX.replace("rows, cols =", "rows, cols = ="))

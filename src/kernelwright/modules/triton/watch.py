@@ -6,6 +6,7 @@ saw of the first launch of the kernel as plain data (see `watched.read_watched`)
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import re
@@ -375,6 +376,8 @@ class _Watch:
         call: list[Any] = []
         for value in list(given.values())[: len(inspect.signature(function).parameters)]:
             if not isinstance(value, self._torch.Tensor):
+                if not self._is_literal(value):
+                    return None
                 call.append({"value": repr(value)})
                 continue
             name = next((each for each, tensor in own.items() if tensor.data_ptr() == value.data_ptr()), None)
@@ -382,6 +385,14 @@ class _Watch:
                 return None
             call.append({"name": name, "shape": list(value.shape)})
         return call if len(call) == len(inspect.signature(function).parameters) else None
+
+    def _is_literal(self, value: Any) -> bool:
+        """Whether its text gives it again where PyTorch alone is imported; a device's or an infinity's does not."""
+        try:
+            ast.literal_eval(repr(value))
+        except (ValueError, SyntaxError):
+            return isinstance(value, self._torch.dtype)
+        return True
 
     def _results(self, function: Any, values: list[Any]) -> list[Any] | None:
         try:
