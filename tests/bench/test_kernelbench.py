@@ -19,7 +19,7 @@ from kernelwright_bench.modules import solving
 from kernelwright_bench.modules.checkout import problems_of
 from kernelwright_bench.modules.kernelbench import KernelBenchWords, run_kernelbench
 from kernelwright_bench.modules.official import ask_official
-from kernelwright_bench.modules.solving import Helpers, Interrupted
+from kernelwright_bench.modules.solving import Interrupted, SolveWorkers
 from kernelwright_bench.modules.table import disagreements, document, markdown, summary
 
 SQUARE = """
@@ -94,9 +94,9 @@ def asked(checkout: Path, text: str, *, timeout_s: float = 60.0) -> dict[str, An
     answer = checkout / "answer.py"
     answer.write_text(text)
     module = checkout / "KernelBench" / "level1" / "2_Softmax.py"
-    with Helpers.started(is_early=False) as helpers:
+    with SolveWorkers.started(is_early=False) as workers:
         return ask_official(
-            checkout, module, answer, timeout_s=timeout_s, evaluator=helpers.evaluator, needs_cuda=False
+            checkout, module, answer, timeout_s=timeout_s, evaluator=workers.evaluator, needs_cuda=False
         )
 
 
@@ -223,7 +223,7 @@ def test_what_has_a_record_is_not_run_again(checkout: Path, tmp_path: Path) -> N
     pytest.importorskip("pyopencl")
     run: list[str] = []
 
-    def solved(file: Path, folder: Path, settings: object, helpers: object, *, tell: object) -> dict[str, Any]:
+    def solved(file: Path, folder: Path, settings: object, workers: object, *, tell: object) -> dict[str, Any]:
         run.append(file.stem)
         return record(file.stem, None)
 

@@ -19,7 +19,7 @@ from kernelwright.store.files import explain, write_atomically
 from kernelwright.tuning.settings import TuneSettings, parse_budget
 from kernelwright.version import VERSION
 from kernelwright_bench.modules.checkout import problems_of
-from kernelwright_bench.modules.solving import Helpers, Interrupted, SolveSettings, chosen_machine, solve
+from kernelwright_bench.modules.solving import Interrupted, SolveSettings, SolveWorkers, chosen_machine, solve
 from kernelwright_bench.modules.table import document, is_correct, markdown
 from kernelwright_bench.modules.worker import MODES
 
@@ -81,13 +81,13 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         for number, file in problems_of(words.checkout, words.level, "").items()
         if (record := _read(place / f"{number:03d}" / RECORD, file, asked)) is not None
     }
-    with Helpers.started(is_early=settings.place == "cuda") as helpers:
+    with SolveWorkers.started(is_early=settings.place == "cuda") as workers:
         for number, file in problems.items():
             folder = place / f"{number:03d}"
             record = found.get(number)
             if record is None:
                 try:
-                    record = solved(file, folder, settings, helpers, tell=_tell)
+                    record = solved(file, folder, settings, workers, tell=_tell)
                 except Interrupted:
                     _tell(f"interrupted; the same command goes on with problem {number}")
                     return 130

@@ -99,7 +99,7 @@ def chosen_machine(selector: str | None) -> OneDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Helpers:
+class SolveWorkers:
     """The processes that run people's files, one after the other for each problem; each forgets the last one."""
 
     importer: WorkerProcess
@@ -110,7 +110,7 @@ class Helpers:
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls, *, is_early: bool) -> Iterator[Helpers]:
+    def started(cls, *, is_early: bool) -> Iterator[SolveWorkers]:
         """With one folder for compiled extensions, so that the evaluator finds what the timer has compiled."""
         with tempfile.TemporaryDirectory(prefix="kernelwright-judges-") as scratch, contextlib.ExitStack() as stack:
             folder = Path(scratch)
@@ -132,7 +132,7 @@ class Helpers:
 
 
 def solve(
-    file: Path, folder: Path, settings: SolveSettings, helpers: Helpers, *, tell: Tell = lambda text: None
+    file: Path, folder: Path, settings: SolveSettings, workers: SolveWorkers, *, tell: Tell = lambda text: None
 ) -> dict[str, Any]:
     """The record of a problem; `folder` gets the problem, the run and the answer, and is emptied before.
 
@@ -156,9 +156,9 @@ def solve(
         record["stage"] = stage
 
     try:
-        graph = import_module(file, importer=helpers.importer)
-        helpers.importer.kill()
-        helpers.expect(helpers.timer, helpers.evaluator)
+        graph = import_module(file, importer=workers.importer)
+        workers.importer.kill()
+        workers.expect(workers.timer, workers.evaluator)
         reach("lower")
         program = lower(graph)
         record["kernels"] = len(program.kernels)
@@ -175,7 +175,7 @@ def solve(
         answer = folder / "model_new.py"
         answer.write_bytes(_answer(result, record))
         reach("compare")
-        _judge(folder / "problem" / MODULE, answer, settings, helpers, record, reach)
+        _judge(folder / "problem" / MODULE, answer, settings, workers, record, reach)
     except KernelwrightError as error:
         record["why"] = f"{error.message}; {error.hint}" if error.hint else error.message
     except Interrupted:
@@ -183,10 +183,10 @@ def solve(
     except Exception as error:  # a fault of ours in one problem, which must not cost the others
         record["why"] = f"{type(error).__name__}: {error}"
     finally:
-        for each in (helpers.importer, helpers.timer, helpers.evaluator):
+        for each in (workers.importer, workers.timer, workers.evaluator):
             each.kill()
     reach(record["stage"])
-    helpers.expect(helpers.importer)
+    workers.expect(workers.importer)
     return record
 
 
@@ -210,22 +210,22 @@ def _answer(result: OptimizeResult, record: dict[str, Any]) -> bytes:
 
 
 def _judge(
-    module: Path, answer: Path, settings: SolveSettings, helpers: Helpers, record: dict[str, Any], reach: Tell
+    module: Path, answer: Path, settings: SolveSettings, workers: SolveWorkers, record: dict[str, Any], reach: Tell
 ) -> None:
     """Ours and the official evaluator's, on the same file and the same build of it."""
     try:
         found = compare_answer(
             module, answer, device=settings.place, rounds=settings.rounds, modes=settings.modes, trials=settings.trials,
-            is_cold=True, most_s=settings.most_s, timeout_s=settings.timeout_s, timer=helpers.timer,
+            is_cold=True, most_s=settings.most_s, timeout_s=settings.timeout_s, timer=workers.timer,
         )  # fmt: skip
         record["compared"] = {**found, "rows": compared(found) if found["samples_s"] else {}}
     except (UserError, StoreError, InfrastructureError) as error:
         record["compared"] = {"differs": error.message, "rows": {}, "notes": [], "refused": {}, "samples_s": {}}
-    helpers.timer.kill()
+    workers.timer.kill()
     reach("official")
     if settings.place == "cpu":
         record["official"] = {"is_asked": False, "why": "it needs CUDA, and the answer is for CPU tensors"}
         return
     record["official"] = ask_official(
-        settings.checkout, module, answer, timeout_s=settings.timeout_s, evaluator=helpers.evaluator
+        settings.checkout, module, answer, timeout_s=settings.timeout_s, evaluator=workers.evaluator
     )

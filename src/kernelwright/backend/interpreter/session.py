@@ -172,7 +172,7 @@ class InterpreterSession(DeviceSession):
         given = {**dict(zip(module.names, values, strict=True)), **module.constants}
         try:
             module.function[step.grid](**given)
-        except Exception as error:
+        except Exception as error:  # the kernel is Python here: it may raise anything
             reason = str(error.__cause__ or error)
             raise LaunchFailed(
                 "interpreter-error", f"{step.entry!r} fails in Triton's interpreter: {reason}"

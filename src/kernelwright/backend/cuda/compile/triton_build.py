@@ -195,7 +195,7 @@ def _compiled(
         with contextlib.redirect_stdout(said), _without_torch():
             given = {**dict(zip(_arguments(kernel, constants), values, strict=True)), **constants, **options}
             compiled = kernel.warmup(grid=(1,), **given)
-    except Exception as error:
+    except Exception as error:  # of whatever kind Triton, its LLVM or the assembler raises
         text = _text(error)
         raise BuildFailed(f"Triton refuses {entry!r}: {_last_line(text)}", f"{said.getvalue()}{text}") from error
     return compiled, said.getvalue()
