@@ -132,7 +132,9 @@ class Calibration:
 
 
 SideBySide = tuple[PrepareJob | BoundsJob, ...]
-"""Jobs at once that do not depend on each other; never one that reads what a launch left. Answers come in order."""
+"""Jobs at once that do not depend on each other; never one that reads what a launch left.
+
+They are done in the background: the answer is None until all are done, then theirs in order."""
 
 
 @dataclass(frozen=True, slots=True)

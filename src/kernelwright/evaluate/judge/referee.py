@@ -19,7 +19,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -168,6 +168,8 @@ class _Referee:
         self._seed = argument.seed
         self._cache_bytes = argument.cache_bytes
         self._crew = Crew()
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+        self._under_way: dict[SideBySide, Future[tuple[object, ...]]] = {}
         self._memory: dict[str, Bytes] = {}
         """What candidates left, read into the same memory each time; nothing of it is kept after a judgement."""
         self._original = KernelReference(problem) if problem.reference.is_kernel else None
@@ -203,7 +205,7 @@ class _Referee:
         """
         match job:
             case tuple():
-                return self._side_by_side(job)
+                return self._ahead(job)
             case PrepareJob():
                 return self._prepare(job)
             case JudgeJob():
@@ -220,6 +222,19 @@ class _Referee:
         raise TypeError(f"not a referee's job: {type(job).__name__}")
 
     # -- jobs ----------------------------------------------------------------------------------------
+
+    def _ahead(self, jobs: SideBySide) -> tuple[object, ...] | None:
+        """Begin the jobs in the background; their answers once they are done, until then None at each question.
+
+        Judgements go on meanwhile: with large arrays a candidate would wait for seconds.
+        """
+        found = self._under_way.get(jobs)
+        if found is None:
+            found = self._under_way[jobs] = self._background.submit(self._side_by_side, jobs)
+        if not found.done():
+            return None
+        del self._under_way[jobs]
+        return found.result()
 
     def _side_by_side(self, jobs: SideBySide) -> tuple[object, ...]:
         """The first error comes through; then the others are to be asked for one by one."""
@@ -723,8 +738,8 @@ def _may_hold_poison(dataset: Dataset, layout: BufferLayout) -> bool:
 
 
 def _write_once(path: Path, values: Array) -> None:
-    """All bytes or no file; read-only."""
-    partial = path.with_suffix(".part")
+    """All bytes or no file; read-only. Several threads may write the same."""
+    partial = path.with_suffix(f".{threading.get_ident()}.part")
     values.reshape(-1).view(np.uint8).tofile(partial)
     partial.chmod(0o444)
     partial.rename(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -46,6 +47,9 @@ _MEMORY_STAYS = {
 }
 """For the C library: arrays come and go by the hundred, and fresh pages cost more than the arithmetic on them. One
 arena for all threads: what one gave back serves the next."""
+
+POLL_S = 0.02
+"""Between two questions whether data that are made in the background are there."""
 
 SLOW_REFERENCE_S = 0.5
 """From here on a reference is asked only about timed launches that may support a claim. A guess: about what building
@@ -96,7 +100,9 @@ class RefereeDesk:
         """Which start of the process `_restored` is about."""
         self._lock = threading.Lock()
         self._making = threading.Lock()
-        """Around whatever makes files: what one is making already, the next one finds made."""
+        """Around a question for the files of one dataset: what one is making already, the next one finds made."""
+        self._making_ahead = threading.Lock()
+        """Around what is made in the background. Who needs one of its datasets meanwhile waits for that one only."""
         self._prefetching: threading.Thread | None = None
         self.is_closed = False
 
@@ -161,7 +167,7 @@ class RefereeDesk:
 
     def prepare(self, workload: str, datasets: Sequence[Dataset]) -> None:
         """Make the inputs of several datasets, and all that calibration needs beside launches, side by side."""
-        with self._making:
+        with self._making_ahead:
             wanted = [each for each in datasets if (workload, each) not in self._prepared]
             jobs = tuple(PrepareJob(workload, each, is_ahead=True) for each in wanted)
             for dataset, reply in zip(wanted, self._side_by_side(jobs), strict=True):
@@ -170,18 +176,28 @@ class RefereeDesk:
 
     def make_bounds(self, keys: Sequence[Key]) -> None:
         """Have bounds written side by side, for whoever asks for them later."""
-        with self._making:
+        with self._making_ahead:
             wanted = [key for key in keys if key not in self._bounds]
             for key, reply in zip(wanted, self._side_by_side(tuple(BoundsJob(*key) for key in wanted)), strict=True):
                 assert isinstance(reply, dict)
                 self._bounds[key] = reply
 
     def _side_by_side(self, jobs: SideBySide) -> tuple[object, ...]:
-        if not jobs:
-            return ()
-        answers = self.ask(jobs)
-        assert isinstance(answers, tuple)
-        return answers
+        """The answers, in order; other questions are answered meanwhile.
+
+        Raises:
+            InfrastructureError: they take longer than their references may.
+        """
+        end_s = time.monotonic() + self._settings.reference_timeout_s * len(jobs)
+        while jobs:
+            answers = self.ask(jobs)
+            if isinstance(answers, tuple):
+                return answers
+            if time.monotonic() > end_s:
+                self._process.kill()
+                raise InfrastructureError(f"the referee has not made its data after {len(jobs)} times its time limit")
+            time.sleep(POLL_S)
+        return ()
 
     def calibrate(self, job: CalibrateJob) -> Calibration:
         """Judge a launch of the baseline; what it widens holds from now on, also for a referee that comes after."""
