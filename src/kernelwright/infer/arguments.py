@@ -25,6 +25,9 @@ BEYOND = 8
 ROWS_OF_A_TABLE = 4096
 """That an index array chooses from, where nothing says how many there are."""
 
+NOT_FOLLOWED = ("carried", "select", "unknown")
+"""Kinds of indices that lie among an array's others, as far as anybody can tell."""
+
 
 @dataclass(slots=True)
 class ArrayReader:
@@ -279,7 +282,7 @@ class ArrayReader:
     def _count(self, array: str) -> int:
         """How many elements an array has, or more: a power of two."""
         try:
-            last = self.symbols.number(self._last(array, self._of(array)))
+            last = self.symbols.number(self._last(self._of(array))[0])
         except Unbounded:
             last = None
         return ROWS_OF_A_TABLE if last is None else 1 << last.bit_length()
@@ -316,7 +319,7 @@ class ArrayReader:
     def _local(self, name: str, dtype: Dtype, shown: str) -> InferredArgument:
         accesses = self._of(name)
         try:
-            last = self._last(name, accesses)
+            last, _ = self._last(accesses)
         except Unbounded:
             extents = [value for key, value in self.symbols.fixed.items() if key.startswith("block_size.")]
             threads = 1
@@ -348,7 +351,7 @@ class ArrayReader:
         if not accesses:
             return ("1",), "the kernel does not use it", 1
         try:
-            last = self._last(name, accesses)
+            last, guess = self._last(accesses)
         except Unbounded as error:
             why = self._why(error.name)
             if not self.asks:
@@ -360,7 +363,7 @@ class ArrayReader:
         if extents is None:
             value = self.symbols.number(total)
             return (str(value),), "counted on these sizes", value
-        note = "it seems to be touched before its first element" if self._may_be_negative(accesses) else ""
+        note = "it seems to be touched before its first element" if self._may_be_negative(accesses) else guess
         return extents, note, self.symbols.number(total)
 
     def _may_be_negative(self, accesses: list[Access]) -> bool:
@@ -396,19 +399,31 @@ class ArrayReader:
         }
         return words.get(atom.kind, f"nothing bounds {name}")
 
-    def _last(self, name: str, accesses: list[Access]) -> Polynomial:
-        """The last element that any access touches."""
+    def _last(self, accesses: list[Access]) -> tuple[Polynomial, str]:
+        """The last element that any access touches, and why that is a guess.
+
+        An index that a loop carries from step to step, the place of a maximum say, is taken to lie among the others.
+        """
         bounds = self.bounds()
-        found = []
+        found: list[tuple[int, Polynomial]] = []
+        carried: Unbounded | None = None
         for access in accesses:
-            last = bounds.largest(access)
+            try:
+                last = bounds.largest(access)
+            except Unbounded as error:
+                atom = self.analysis.facts.atoms.get(error.name)
+                if atom is None or atom.kind not in NOT_FOLLOWED:
+                    raise
+                carried = error
+                continue
             size = self.symbols.number(last)
             if size is None:
                 raise Unbounded("")
             found.append((size, last))
         if not found:
-            raise Unbounded("")
-        return max(found, key=lambda each: (each[0], -len(each[1].terms)))[1]
+            raise carried or Unbounded("")
+        guess = "" if carried is None else "an index that is not followed is taken to lie among the others"
+        return max(found, key=lambda each: (each[0], -len(each[1].terms)))[1], guess
 
     def _rounded(self, total: Polynomial) -> Polynomial:
         """A single product of sizes where that is hardly more: `height * stride` for a last row that ends early."""
