@@ -44,6 +44,8 @@ class History:
         self.space = space
         self._by_config: dict[Config, Observation] = {}
         self._best: Config | None = None
+        self.passed_since_best = 0
+        """How many configs that passed were told since the best one."""
         self._records = Records()
         self.vouched: set[Config] = set()
         """Configs that were offered, so are known to be feasible: asking the space takes longer than most of a tell."""
@@ -69,7 +71,9 @@ class History:
         self._by_config[config] = observation
         self._records.add(observation)
         if self.is_success(config) and (self._best is None or self.value(config) < self.value(self._best)):
-            self._best = config
+            self._best, self.passed_since_best = config, 0
+        else:
+            self.passed_since_best += value is not None
         return True
 
     @property

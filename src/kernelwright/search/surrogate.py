@@ -135,6 +135,10 @@ SETTLED = 0.9
 """With this probability it is settled whether earlier runs help; until then the design goes on. A guess."""
 
 
+STUCK_AFTER, STUCK_UNTIL = 12, 250
+"""Once so many measurements in a row brought nothing better, the process proposes beside the trees, among so many
+evaluations: its own time grows with their square. Guesses."""
+
 SAMPLE_COUNT = 2000
 """The Gaussian process chooses from so many random configs, or all there are."""
 
@@ -304,25 +308,23 @@ class SurrogateSearch:
         ]
         first = opening(space, default=default, priors=few, prior_count=prior_count)
         spread_count = max(8, sum(len(parameter.values) > 1 for parameter in space.parameters) + 2)
-        self._process: GaussianProcess | None = None
-        """The first model, where no earlier run is modelled."""
-        self._spreading: list[Config] = []
-        """The configs that are spread, where they take turns with those that earlier runs favour."""
+        self._process = self._new_process() if initial_count and without != "process" else None
+        """The first model, and beside earlier runs the one that does without them."""
+        self._process_until = initial_count
         self._favoured: frozenset[Config] = frozenset()
         """The design's configs that earlier runs favour."""
         if sources:
             favoured = list(dict.fromkeys([*first[default is not None :], *favourites(sources, count=prior_count)]))
             self._favoured = frozenset(favoured)
             head = first[: default is not None]
-            self._spreading = self._spread(spread_count, away_from=head)
+            spreading = self._spread(spread_count, away_from=head)
             # Not a favourite of one run first: if it misleads, that may be the slowest config of all.
-            head = head or agreed(space, sources) or self._spreading[:1]
-            turns = itertools.chain.from_iterable(itertools.zip_longest(favoured, self._spreading))
+            head = head or agreed(space, sources) or spreading[:1]
+            turns = itertools.chain.from_iterable(itertools.zip_longest(favoured, spreading))
             self._design = list(dict.fromkeys([*head, *(config for config in turns if config is not None)]))
             self._model_from = TRANSFER_DESIGN
         elif initial_count and without != "process":
             self._design, self._model_from = first, max(initial_count, len(first))
-            self._process = self._new_process()
         else:
             self._design = [*first, *self._spread(spread_count, away_from=first)]
             self._model_from = len(self._design)
@@ -341,7 +343,7 @@ class SurrogateSearch:
                 break
             if not (config in self._favoured and self._is_disappointed()):
                 batch.offer(config)
-        if self._process is not None and not self._fit_count:
+        if self._process is not None and not self._fit_count and not self._experts.sources:
             self._begin(batch, self._process)
         if self._fit_count and not batch.is_full and batch.known_count < self._space.feasible_count:
             self._propose(batch)
@@ -407,33 +409,37 @@ class SurrogateSearch:
         return pool.candidates([], generator(self._seed, 6))
 
     def _begin(self, batch: Batch, process: GaussianProcess) -> None:
-        """Fill the batch by the Gaussian process; what is in flight and chosen is believed at its mean."""
+        """Fill the batch by the Gaussian process, whose design ends where trees take over."""
+        best = self._history.best
+        while not batch.is_full and (best is not None or batch.known_count < self._model_from):
+            config = self._telling_most(batch, process)
+            if config is None or not batch.offer(config):
+                return
+
+    def _telling_most(self, batch: Batch, process: GaussianProcess) -> Config | None:
+        """What the Gaussian process proposes; what is in flight and chosen is believed at its mean."""
         sample, best = self._sample, self._history.best
         observed = [self._history[config] for config in self._history]
         held = observed if best is None else [o for o in observed if o.value is not None]
         noises = [1 / PARTIAL_WEIGHT if o.is_partial else 1.0 for o in held]
+        believed = [config for config in (*batch.pending, *batch.chosen) if config in self._space]
         is_out = np.zeros(len(sample.table), dtype=bool)
-        is_out[sample.places_of([o.config for o in observed])] = True
-        targets = np.array([math.log(o.value) for o in held if o.value is not None])
-        factors = np.ones(len(is_out)) if best is None else self._hope(observed, sample.table)
-        while not batch.is_full and (best is not None or batch.known_count < self._model_from):
-            believed = [config for config in (*batch.pending, *batch.chosen) if config in self._space]
-            is_out[sample.places_of(believed)] = True
-            rows = [sample.codes_of(config) for config in (*(o.config for o in held), *believed)]
-            process.hold(np.array(rows).T, [*noises, *[1.0] * len(believed)])
-            place = None
-            if best is not None:
-                scores = factors * process.gains(
-                    np.minimum(targets, quantile(targets, CEILING_QUANTILE)),
-                    best=math.log(self._history.value(best)) - self._exploration,
-                    caution=self._caution,
-                )
-                scores[is_out] = 0.0
-                place = int(scores.argmax()) if scores.any() else None
-            if place is None:
-                place = process.telling(generator(self._seed, 7, batch.known_count), is_out)
-            if place is None or not batch.offer(sample.config_at(place)):
-                return
+        is_out[sample.places_of([*(o.config for o in observed), *believed])] = True
+        rows = [sample.codes_of(config) for config in (*(o.config for o in held), *believed)]
+        process.hold(np.array(rows).T, [*noises, *[1.0] * len(believed)])
+        place = None
+        if best is not None:
+            targets = np.array([math.log(o.value) for o in held if o.value is not None])
+            scores = self._hope(observed, sample.table) * process.gains(
+                np.minimum(targets, quantile(targets, CEILING_QUANTILE)),
+                best=math.log(self._history.value(best)) - self._exploration,
+                caution=self._caution,
+            )
+            scores[is_out] = 0.0
+            place = int(scores.argmax()) if scores.any() else None
+        if place is None:
+            place = process.telling(generator(self._seed, 7, batch.known_count), is_out)
+        return None if place is None else sample.config_at(place)
 
     def _hope(self, observed: Sequence[Observation], candidates: Table) -> Floats:
         """The chance of success of each candidate; of what it costs too little is known yet."""
@@ -573,20 +579,28 @@ class SurrogateSearch:
             if config in self._space:
                 scored.strike_out(config)
         while not batch.is_full:
-            best = self._unsettled(scored.beliefs, batch) or self._earlier(scored, batch) or scored.best()
+            best = self._earlier(scored, batch) or self._by_process(scored.beliefs, batch) or scored.best()
             if best is None:
                 return
             batch.offer(best)
             if not batch.is_full:
                 scored.strike_out(best)
 
-    def _unsettled(self, beliefs: Floats, batch: Batch) -> Config | None:
-        """The next spread config, where it is its turn: as often as earlier runs are doubted, at most every other."""
-        place, share = batch.known_count, min(float(beliefs[0]), 0.5)
-        if not 1 - SETTLED < float(beliefs[0]) < SETTLED or int(place * share) == int((place + 1) * share):
+    def _by_process(self, beliefs: Floats, batch: Batch) -> Config | None:
+        """What the Gaussian process proposes beside trees, where it is its turn."""
+        place = batch.known_count
+        share = self._share_of_process(float(beliefs[0]), place)
+        if self._process is None or int(place * share) == int((place + 1) * share):
             return None
-        known = (*batch.pending, *batch.chosen)
-        return next((c for c in self._spreading if c not in self._history and c not in known), None)
+        return self._telling_most(batch, self._process)
+
+    def _share_of_process(self, doubt: float, place: int) -> float:
+        """How often the process proposes, of 1: as earlier runs are doubted, at most every other time while that is
+        open; and every other time where nothing better has come for long, since trees stay where they agree."""
+        if self._experts.sources and place < self._process_until and doubt > 1 - SETTLED:
+            return 1.0 if doubt >= SETTLED else min(doubt, 0.5)
+        is_stuck = self._history.passed_since_best >= STUCK_AFTER and place < STUCK_UNTIL
+        return 0.5 if is_stuck else 0.0
 
     def _earlier(self, scored: _Scored, batch: Batch) -> Config | None:
         """What earlier runs would try next, where it is their turn."""
