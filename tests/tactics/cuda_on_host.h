@@ -63,6 +63,13 @@ template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask) 
 template <class T> static inline T __shfl_down_sync(unsigned, T value, int distance) {
   return host_exchange(value, host_linear() % 32 + (unsigned)distance);
 }
+template <class T> static inline T __shfl_up_sync(unsigned, T value, int distance, int width = 32) {
+  const int lane = (int)(host_linear() % 32);
+  return host_exchange(value, (unsigned)(lane % width >= distance ? lane - distance : lane));
+}
+template <class T> static inline T __shfl_sync(unsigned, T value, int from, int width = 32) {
+  return host_exchange(value, host_linear() % 32 / width * width + (unsigned)(from % width));
+}
 template <class T> static inline T __ldg(const T *p) { return *p; }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }

@@ -595,8 +595,11 @@ class SurrogateSearch:
         return self._telling_most(batch, self._process)
 
     def _share_of_process(self, doubt: float, place: int) -> float:
-        """How often the process proposes, of 1: as earlier runs are doubted, at most every other time while that is
-        open; and every other time where nothing better has come for long, since trees stay where they agree."""
+        """How often the process proposes: 1 is always.
+
+        As often as earlier runs are doubted, at most every other time while that is open; and every other time where
+        nothing better has come for long, since trees stay where they agree.
+        """
         if self._experts.sources and place < self._process_until and doubt > 1 - SETTLED:
             return 1.0 if doubt >= SETTLED else min(doubt, 0.5)
         is_stuck = self._history.passed_since_best >= STUCK_AFTER and place < STUCK_UNTIL

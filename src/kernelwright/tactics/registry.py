@@ -15,6 +15,7 @@ from kernelwright.tactics.reductions.private_bins import PRIVATE_BINS
 from kernelwright.tactics.rows.groups import GROUP_LANES
 from kernelwright.tactics.rows.one_pass import ONE_PASS
 from kernelwright.tactics.rows.registers import ROW_REGISTERS
+from kernelwright.tactics.rows.scan import ROW_SCAN
 from kernelwright.tactics.rows.split import ROW_SPLIT
 from kernelwright.tactics.rows.threads_per_row import ROWS
 from kernelwright.tactics.scalar.arithmetic import FAST_FUNCTIONS, RECIPROCAL
@@ -30,6 +31,7 @@ from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
 TACTICS: tuple[Tactic, ...] = (
     CONTRACTION_TILES, TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES,
     GROUP_LANES, Summed(VECTOR_MAP), Plainly(ROW_REGISTERS), Summed(Plainly(ROW_SPLIT)), Summed(Plainly(ROWS)),
+    Plainly(ROW_SCAN),
     Plainly(ONE_PASS), Plainly(BLOCK_JOINS), Plainly(BLOCK_ITEMS), Plainly(PRIVATE_BINS),
     Plainly(VECTOR_LOOPS), COARSEN,
     RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, REGISTER_SUMS, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,

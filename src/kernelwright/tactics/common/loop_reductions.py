@@ -107,6 +107,17 @@ def joined_variable(body: nodes.Statement, name: str, types: Mapping[str, str]) 
     return Joined(name, found[0][0], c_type)
 
 
+def joining(statement: nodes.Statement, name: str, c_type: str) -> tuple[Operation, int] | None:
+    """The operation by which a statement joins a value into a variable, and how often it mentions that one."""
+    match statement:
+        case nodes.Evaluate(expression=nodes.Assign(target=nodes.Name(name=target)) as assignment) if target == name:
+            return _of_assignment(assignment, name, c_type)
+        case nodes.If(condition=condition, yes=yes, no=None):
+            operation = _of_if(condition, yes, name, c_type)
+            return None if operation is None else (operation, 2)
+    return None
+
+
 def refuse_cut_fractions(body: nodes.Statement, name: str, types: Mapping[str, str]) -> None:
     """An integer that joins floats loses a fraction in each step, so that the order of the steps matters.
 

@@ -50,6 +50,8 @@ class RowSharing:
     live: str = "kw_live"
     wide: list[Vectorizer] = field(default_factory=list)
     joined: list[Joined] = field(default_factory=list)
+    scanned: list[Joined] = field(default_factory=list)
+    """What threads pass on to those behind them, by the same shared memory."""
     headers: Mapping[int, LoopHeader] = field(default_factory=dict)
     """How the loops of a block whose threads share a row count, by the loop's identity. They start at 0 then,
     and the kernel joins by itself."""
@@ -549,7 +551,7 @@ def _frame(row: RowSharing) -> None:
         else:
             lines.append(f"const {integer} kw_{name} = {place};")
         row.plan.constraint(f"blocks along {name}", f"{other.total} <= 65535")
-    for c_type in sorted({each.c_type for each in row.joined}):
+    for c_type in sorted({each.c_type for each in (*row.joined, *row.scanned)}):
         lines.append(
             f"{words.shared} {c_type} kw_parts_{_word(c_type)}[{row.rows_name} * {row.lanes_name}];\n  "
             f"{words.shared + ' ' if words.is_opencl else ''}{c_type} *kw_part_{_word(c_type)} = "
