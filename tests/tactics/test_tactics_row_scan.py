@@ -35,7 +35,8 @@ CASES = (
     Scanned("inclusive", SUM.format("s += m[r * cols + c]; out[r * cols + c] = s;"), FLOATS),
     Scanned("exclusive", SUM.format("out[r * cols + c] = s; s = s + m[r * cols + c];"), FLOATS),
     Scanned("masked, with a value between", SUM.format(
-        "const float v = m[r * cols + c], w = v > 0.5f ? v : 0.0f; s += w; out[r * cols + c] = s - v;"), FLOATS),
+        "const float v = m[r * cols + c], w = v > 0.5f ? v : 0.0f; s += w; out[r * cols + c] = s - v;"),
+        FLOATS),
     Scanned("of the product", "float p = 1.0f; for (int c = 0; c < cols; c++) "
             "{ p *= 1.0f + 0.01f * m[r * cols + c]; out[r * cols + c] = p; }", FLOATS),
     Scanned("the largest so far, by a condition", "int top = m[r * cols]; out[r * cols] = top; "

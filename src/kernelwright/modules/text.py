@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from kernelwright.modules.expression import C_TYPES, ElementFormula, literal
@@ -9,6 +10,10 @@ from kernelwright.modules.graph import Tensor
 from kernelwright.modules.index import flattened
 from kernelwright.modules.stages import Kernel, Stage, loads_of
 from kernelwright.source.language import Language
+
+LONG_SUM = 1 << 16
+"""Elements from which on one thread's sum in single precision loses digits that PyTorch keeps: the error grows with
+their number, and KernelBench allows 1e-4."""
 
 _JOINS = {
     "sum": "{0} + {1}", "prod": "{0} * {1}", "max": "fmax({0}, {1})", "min": "fmin({0}, {1})",
@@ -120,6 +125,10 @@ def _stage(stage: Stage, kernel: Kernel, kept: set[str], prefix: str, language: 
         yield from _place_of_extreme(stage, kernel, lines, _bare(text))
     elif stage.combiner in ("max", "min"):
         yield from _extreme(stage, kernel, lines, _bare(text))
+    elif stage.kind == "reduce" and stage.combiner == "sum" and stage.dtype == "float32" and _extent(kernel) > LONG_SUM:
+        yield f"double sum_{stage.buffer} = 0.0;"
+        yield from _loops(kernel, [*lines, f"sum_{stage.buffer} += {_bare(text)};"])
+        yield f"const float {total} = (float)sum_{stage.buffer};"
     else:
         yield f"{C_TYPES[stage.dtype]} {total} = {literal(_FIRST[stage.combiner], stage.dtype)};"
         joined = (
@@ -170,6 +179,11 @@ def _place_of_extreme(stage: Stage, kernel: Kernel, lines: Sequence[str], shown:
             "}",
         ],
     )
+
+
+def _extent(kernel: Kernel) -> int:
+    """Of what is reduced."""
+    return math.prod(each.extent for each in kernel.layout if each.is_inner)
 
 
 def _loops(kernel: Kernel, body: Sequence[str]) -> Iterator[str]:

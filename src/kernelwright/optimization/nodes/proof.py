@@ -310,7 +310,9 @@ class TemplateProof:
         most = min(MOST_OUTSIDE, self._budget.points // 2)  # a thorough check costs as much as several points
         if most <= 0 or runner is None:
             return
-        check_s = thorough_s(run, self._shared) if self._budget.seconds is not None else 0.0
+        check_s = 0.0
+        if self._budget.seconds is not None:  # the first thorough check waits for all data that were left for later
+            check_s = thorough_s(run, self._shared) + self._shared.baseline.cost.deferred_s
         found = outside(
             run.problem, run.template, self._shared.device, run.space, count=OUTSIDE_POINTS, seed=self._seed
         )

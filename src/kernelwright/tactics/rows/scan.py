@@ -42,7 +42,7 @@ def _scan(subject: Subject) -> Rewrite:
             try:
                 scans.append(scan_of(subject, loop, types))
             except Unfit as unfit:
-                reason = unfit.reason if "reads" not in reason else f"{reason}: {unfit.reason}"
+                reason = unfit.reason
         if not scans:
             raise Unfit(reason)
         items = row.plan.parameter("ITEMS", (1, 2, 4, 8), 4, "neighbouring elements of a row that a thread takes")
