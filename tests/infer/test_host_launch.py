@@ -173,3 +173,22 @@ def test_sizes_of_types_are_numbers(bytes_text: str, expected: str) -> None:
 def test_the_size_of_a_type_that_nothing_says_is_not_read() -> None:
     host = "template <typename T> void run(T *x, int n) { k<<<n, 64, n * sizeof(T)>>>(x, n); }"
     assert find_launch("__global__ void k(float *x, int n) {}\n" + host, "k", ["x", "n"], frozenset()) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "passed", "expected"),
+    [
+        ("float s = 1.0f / sqrtf((float)m);", "s", "1.0 / sqrt(m)"),
+        ("const double s = static_cast<double>(n) * 0.5;", "s", "(n) * 0.5"),
+        ("", "rsqrtf(m)", "1.0 / sqrt(m)"),
+        ("float s = 1 / m;", "s", None),  # of integers, which C rounds down
+        ("float s = 1.0f / other;", "s", None),
+        ("float s = 1.0f / system(m);", "s", None),
+        ("float s = 2.0f * m; float s = 3.0f * m;", "s", None),
+    ],
+)
+def test_a_float_that_the_host_computes_is_an_expression(host: str, passed: str, expected: str | None) -> None:
+    code = f"{KERNEL}void f(float *p, int n, int m) {{ {host} k<<<n, 64>>>(p, n, m, {passed}); }}"
+    found = find_launch(code, "k", ["x", "n", "m", "a"], frozenset())
+    assert found is not None
+    assert found.fractions.get("a") == expected

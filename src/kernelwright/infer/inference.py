@@ -8,6 +8,7 @@ inferred.questions      # empty: nothing has to be asked
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from kernelwright.analysis.analysis import Analysis, analyse
 from kernelwright.analysis.polynomial import ONE
-from kernelwright.errors import Location, SpecError, UsageError
+from kernelwright.errors import KernelwrightError, Location, SpecError, UsageError
 from kernelwright.infer.arguments import ArrayReader, dtype_of
 from kernelwright.infer.bounds import Bounds, Unbounded
 from kernelwright.infer.launch import LaunchReader
@@ -299,7 +300,7 @@ class _Inference:
                 missing.append(each)
             else:
                 self._set(each, value, text)
-        self._ask_or_guess(missing)
+        self._ask_or_guess([each for each in missing if not self._computed(each)])
         if not any(not each.is_pointer and self._dtypes[each.name].is_integer for each in self._parameters):
             said = self._words.numbers.get(ONE_SIZE)
             if isinstance(said, int) and said >= 1:
@@ -318,6 +319,17 @@ class _Inference:
                 if passed == name and own in self._host.values:
                     return self._host.values[own], str(self._host.values[own])
         return None, ""
+
+    def _computed(self, parameter: KernelParameter) -> bool:
+        """Whether the host computes a float from integers that are known; then it is set."""
+        text = self._host.fractions.get(parameter.name) if self._host is not None else None
+        if text is None or self._dtypes[parameter.name].is_integer:
+            return False
+        text = re.sub(r"[A-Za-z_]\w*", lambda word: self._scalar_values.get(word[0], word[0]), text)
+        with contextlib.suppress(KernelwrightError, ArithmeticError, ValueError):
+            self._set(parameter, float(Expression.parse(text).evaluate(self._symbols.values)), text)
+            return True
+        return False
 
     def _set(self, parameter: KernelParameter, value: float, text: str) -> None:
         name, dtype = parameter.name, self._dtypes[parameter.name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelwright.problem.dtypes import dtype_of_c_type, is_vector_c_type
 from kernelwright.source.lexer import definitions_of, masked, matching
@@ -48,6 +48,8 @@ class _HostLaunch:
     values: Mapping[str, int]
     """By name: the number that the host's code sets it to once and for all."""
     line: int
+    fractions: Mapping[str, str] = field(default_factory=dict)
+    """By parameter: what the host computes for it in floats, in the problem's language and the kernel's names."""
 
 
 def find_launch(
@@ -92,6 +94,7 @@ def _chevrons(
         yield _HostLaunch(
             grid, block, "" if shared == "0" else shared, tuple(actuals), literals, names, reader.numbers(),
             code.count("\n", 0, match.start()) + 1,
+            _fractions(actuals, parameters, names, code[: match.start()]),
         )  # fmt: skip
 
 
@@ -156,6 +159,34 @@ def _passed(actuals: Sequence[str], parameters: Sequence[str], code: str) -> tup
         elif number := re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFuUlLhH]*", bare):
             literals[parameter] = number[1]
     return names, literals
+
+
+def _fractions(
+    actuals: Sequence[str], parameters: Sequence[str], names: Mapping[str, str], before: str
+) -> dict[str, str]:
+    """What is computed in floating point: `float scale = 1.0f / sqrtf((float)dim);`, passed by its name or as it is."""
+    found: dict[str, str] = {}
+    for actual, parameter in zip(actuals, parameters, strict=False):
+        bare = actual.strip()
+        kinds = r"(?:float|double|auto)"
+        values = re.findall(rf"\b{kinds}\s+{re.escape(bare)}\s*=\s*([^;]+);", before) if bare.isidentifier() else [bare]
+        text = _fraction(values[0], names) if len(set(values)) == 1 else None
+        if text is not None:
+            found[parameter] = text
+    return found
+
+
+def _fraction(text: str, names: Mapping[str, str]) -> str | None:
+    """C's floating point in the language of problems; None where it is something else, or of integers alone."""
+    if not re.search(r"\d\.|\.\d|float|double|sqrt", text) or text.count("(") > _MOST_BRACKETS:
+        return None
+    text = re.sub(r"\bstatic_cast\s*<\s*\w+\s*>", "", _CASTS.sub("", text))
+    text = re.sub(r"(\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)[fF]\b", r"\1", text)
+    text = re.sub(r"^\s*(?:std::)?rsqrtf?\b", "1.0 / sqrt", re.sub(r"\b(?:std::)?sqrtf?\b", "sqrt", text))
+    words = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", text)) - {"sqrt"}
+    if not words <= set(names) or not words or re.search(r"[^\w\s.+\-*/()]", text):
+        return None
+    return re.sub(r"(?<![\w.])[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text).strip()
 
 
 def _enqueues(code: str, kernel: str, said: frozenset[str]) -> Iterator[_HostLaunch]:
