@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 LENGTHS = (0.5, 2.0)
 """Distances, as shares of a parameter's range, over which its correlation falls to 1/e. A guess: steep and flat."""
 
-TWOS_SHARE = 0.33
-"""The share of a distance that powers of two in both numbers have. Of 0.2, 0.33 and 0.6 the best on recorded spaces."""
+TWOS_SHARES = (0.0, 0.5)
+"""Shares of a distance that powers of two in both numbers have: none, and as much as their ranks. A guess."""
 
 LEAST_STEP = 8
 """Numbers of threads and widths of tiles have it as a common divisor, and counts seldom. A guess."""
@@ -124,8 +124,8 @@ class GaussianProcess:
 
     def __post_init__(self) -> None:
         kernels = (
-            _Kernel(_tables(self.parameters, length), share)
-            for length, share in itertools.product(LENGTHS, ADDITIVE_SHARES)
+            _Kernel(_tables(self.parameters, length, twos), share)
+            for length, share, twos in itertools.product(LENGTHS, ADDITIVE_SHARES, _twos_shares(self.parameters))
         )
         size = self.sample.shape[1]
         self._believed = tuple(
@@ -203,10 +203,10 @@ class GaussianProcess:
         return int(starts[int(told.argmax())])
 
 
-def _tables(parameters: Sequence[Parameter], length: float) -> tuple[tuple[int, Singles], ...]:
+def _tables(parameters: Sequence[Parameter], length: float, share: float) -> tuple[tuple[int, Singles], ...]:
     """For each parameter that varies, the correlations of its values: by rank where they are numbers.
 
-    Of positive integers also by how often two divides them: what suits a warp or a cache line is a multiple of it.
+    Of sizes of blocks also, by `share`, by how often two divides them: what suits a warp or a cache line is a multiple.
     """
     tables = []
     for number, parameter in enumerate(parameters):
@@ -217,19 +217,24 @@ def _tables(parameters: Sequence[Parameter], length: float) -> tuple[tuple[int, 
         if parameter.is_ordinal:
             ranks = np.argsort(np.argsort([float(value) for value in parameter.values], kind="stable"))
             distances = np.abs(ranks[:, None] - ranks[None]) / (count - 1)
-            twos = _twos([float(value) for value in parameter.values])
+            twos = _twos(parameter)
             if twos is not None:
-                distances = (1 - TWOS_SHARE) * distances + TWOS_SHARE * np.abs(twos[:, None] - twos[None])
+                distances = (1 - share) * distances + share * np.abs(twos[:, None] - twos[None])
         tables.append((number, np.exp(-distances / length).astype(np.float32)))
     return tuple(tables)
 
 
-def _twos(values: Sequence[float]) -> Floats | None:
+def _twos_shares(parameters: Sequence[Parameter]) -> tuple[float, ...]:
+    return TWOS_SHARES if any(_twos(each) is not None for each in parameters) else TWOS_SHARES[:1]
+
+
+def _twos(parameter: Parameter) -> Floats | None:
     """How often two divides each value, from 0 to 1; None where they are no sizes of blocks, or all alike.
 
     Sizes of blocks go by `LEAST_STEP` at least: counts and factors below act by how large they are.
     """
-    if not all(value.is_integer() and value > 0 for value in values):
+    values = [float(value) for value in parameter.values] if parameter.is_ordinal else []
+    if not values or not all(value.is_integer() and value > 0 for value in values):
         return None
     whole = [int(value) for value in values]
     counts = np.array([(value & -value).bit_length() for value in whole], dtype=np.float64)
