@@ -127,7 +127,13 @@ class HostProgram:
             elif name in self.functions and depth < _MOST_CALLS and found[3] == "(":
                 formal, start, stop = self.functions[name]
                 actual = dict(zip(formal, self._passed(opening), strict=False))
+                actual |= zip(self._template_names(name), split_commas(found[2] or "", opening="<(", closing=">)"), strict=False)
                 yield from self._within(_Frame(start, start, actual, here), stop, kernels, depth + 1)
+
+    def _template_names(self, function: str) -> list[str]:
+        """The names of a function's template parameters."""
+        head = re.search(rf"\btemplate\s*<([^<>{{}};]*)>[^{{}};()]*\b{re.escape(function)}\s*\(", self.code)
+        return [] if head is None else [re.sub(r"\s*=.*", "", each).split()[-1] for each in split_commas(head[1])]
 
     def _passed(self, opening: int) -> list[str]:
         closing = matching(self.code, opening)
@@ -210,6 +216,10 @@ class _Reader(HostReader):
             for axis in "xyz"
             if (found := re.findall(rf"(?<!\w){re.escape(name)}\s*\.\s*{axis}\s*=(?!=)\s*([^;]+);", self._before))
         }
+        if not changed and not re.search(rf"\b{re.escape(name)}\b\s*[=({{,;)]", self._before) and re.fullmatch(r"\w+", name):
+            outside = re.search(rf"^\s*(?:const\s+|static\s+)*dim3\s+{re.escape(name)}\s*(?:=\s*dim3\s*)?\(([^;]*)\)\s*;", self._program.code, re.MULTILINE)
+            if outside is not None:
+                return self._components(outside[1])
         if not changed:
             return super().extents(text)
         made = list(re.finditer(rf"\bdim3\s+(?:[^;]*,\s*)?{re.escape(name)}\s*\(", self._before))
@@ -259,6 +269,16 @@ class _Reader(HostReader):
             text = value
         return ""
 
+    def _first_of_list(self, name: str) -> str | None:
+        """The first that `for (int name : list)` takes of `list[] = {...}`."""
+        heads = re.findall(rf"\bfor\s*\([^;:()]*\b{re.escape(name)}\s*:\s*(\w+|\{{[^{{}}]*\}})\s*\)", self._before)
+        if not heads:
+            return None
+        items = re.findall(rf"\b{heads[-1]}\s*(?:\[\w*\])?\s*=?\s*\{{([^{{}}]*)\}}", self._program.code) if (
+            heads[-1][0] != "{"
+        ) else [heads[-1][1:-1]]  # fmt: skip
+        return (split_commas(items[0]) or [None])[0] if len(items) == 1 else None
+
     def origin(self, name: str) -> str:
         """What the outermost caller calls an array."""
         frame: _Frame | None = self._frame
@@ -273,16 +293,34 @@ class _Reader(HostReader):
     def value_of(self, name: str) -> tuple[str | None, bool, _Reader]:
         """What a name is set to, whether a loop's head says it, and who reads that; None: nothing is known."""
         pattern = rf"(\bfor\s*\(\s*(?:\w+\s+)*)?(?<![\w.>\]])({re.escape(name)})\s*=(?!=)\s*([^;]+);"
-        own = list(re.finditer(pattern, self._before))
+        own = [
+            (text, found[1] is not None)
+            for found in re.finditer(pattern, self._before)
+            if (text := _value_alone(found[3])) and not re.search(rf"\b{re.escape(name)}\b", text)
+        ]
         if own:
-            return split_commas(own[-1][3])[0], own[-1][1] is not None, self
+            return *own[-1], self
+        listed = self._first_of_list(name)
+        if listed is not None:
+            return listed, True, self
         frame = self._frame
         if name in frame.parameters and frame.caller is not None:
             return frame.parameters[name].strip().lstrip("&"), False, _Reader(self._program, frame.caller)
         code = self._program.code
         pattern = rf"(?<![\w.>\]])\*?\s*{re.escape(name)}\s*=(?!=)\s*([^;]+);"
-        others = {split_commas(found[1])[0] for found in re.finditer(pattern, code)}
+        others = {_value_alone(found[1]) for found in re.finditer(pattern, code)}
         return (others.pop(), False, self) if len(others) == 1 else (None, False, self)
+
+
+def _value_alone(text: str) -> str:
+    """What a name is set to, without what follows: `n) <= 0` is `n`, `1, j = 2` is `1`."""
+    depth = 0
+    for index, letter in enumerate(text):
+        depth += (letter in "([{") - (letter in ")]}")
+        if depth < 0:
+            text = text[:index]
+            break
+    return (split_commas(text) or [""])[0]
 
 
 def read_host(file: Path) -> HostText:
