@@ -298,7 +298,12 @@ class _Program:
         is_larger = self._elements(after) > self._elements(before)
         shape = after.shape if is_larger else before.shape
         return replace(
-            before, role=role, shape=shape, bounds=before.bounds or after.bounds, note=before.note or after.note
+            before,
+            role=role,
+            shape=shape,
+            bounds=before.bounds or after.bounds,
+            note=before.note or after.note,
+            is_indexed=before.is_indexed and after.is_indexed,
         )
 
     def _elements(self, argument: InferredArgument) -> int:

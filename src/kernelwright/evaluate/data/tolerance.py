@@ -79,7 +79,7 @@ SANITY_ELEMENT_FACTOR = 10.0
 """One element may be off by this many times the bound, but never by more than its own scale and value."""
 
 _POOL = 1 << 18
-"""Random changes that all elements share: two meet the same one so rarely that sums of changes are those of free ones."""
+"""Random changes that all elements share: two elements meet the same one so rarely that no sum of them shows it."""
 _RUN = 1 << 13
 """Neighbours that get neighbours of the pool."""
 _TINY = 1e-300

@@ -81,7 +81,7 @@ class KernelReference:
         self._launch_s = 0.0
         """Seconds of the last launch, from its request to its end."""
         self._kept: dict[str, tuple[Array, Buffer, int]] = {}
-        """By input of the kernel in doubles: what was uploaded last, where to, and its bytes. Callers change no array in place."""
+        """By input of the kernel in doubles: what was uploaded last (nobody changes it in place), where, its bytes."""
         self.once_s = 0.0
         """Seconds so far of what no later call does again: opening the device, building, comparing both types."""
         self._crew = Crew()

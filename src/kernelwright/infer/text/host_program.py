@@ -173,8 +173,9 @@ class HostProgram:
             return ""
         found: dict[str, str] = {}
         for declared, actual in zip(split_commas(formal[1]), passed, strict=False):
+            array = re.sub(r"\W.*", "", actual) or "\0"
             meant = next((name for name in names if re.search(rf"\b{name}\b\s*[*&\s]", declared)), None)
-            pattern = rf"([A-Za-z_][\w ]*?)\s*(?:\*\s*(?:__restrict__\s*)?|\s){re.escape(actual)}\b\s*[=,;)]"
+            pattern = rf"([A-Za-z_][\w ]*?)\s*(?:\*\s*(?:__restrict__\s*)?|\s){array}\b\s*[=,;)\[]"
             own = re.findall(pattern, self.code[max(0, self.code.rfind("\n}", 0, frame.start)) : frame.at])
             if meant is not None and own:
                 found.setdefault(meant, re.sub(r"\b(?:const|static)\b", "", own[-1]).strip())
@@ -308,7 +309,8 @@ class _Reader(HostReader):
         items = re.findall(rf"\b{heads[-1]}\s*(?:\[\w*\])?\s*=?\s*\{{([^{{}}]*)\}}", self._program.code) if (
             heads[-1][0] != "{"
         ) else [heads[-1][1:-1]]  # fmt: skip
-        return (split_commas(items[0]) or [None])[0] if len(items) == 1 else None
+        listed = split_commas(items[0]) if len(items) == 1 else []
+        return listed[0] if listed else None
 
     def origin(self, name: str) -> str:
         """What the outermost caller calls an array."""
