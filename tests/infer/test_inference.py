@@ -16,6 +16,8 @@ from kernelwright.infer.inference import Given, infer
 from kernelwright.infer.model import Inferred
 from kernelwright.infer.problem_files import files_of
 from kernelwright.infer.words import read_words
+from kernelwright.problem.load.problem import load_problem
+from kernelwright.roofline.work import floor_bytes
 
 
 def inferred(folder: Path, source: str, *words: str, name: str = "k.cl", **given: Any) -> Inferred:
@@ -344,3 +346,39 @@ def test_shared_memory_of_several_types_is_marked_a_guess(
     assert found.launch.shared_bytes
     assert ("'raw'" in found.launch.note) is is_guess
     assert any("'raw'" in each for each in found.guesses) is is_guess
+
+
+GATHER = """__global__ void k(float *y, const float *table, const int *ids, float *sums, int tokens, int dim, int vocab) {
+  for (int i = threadIdx.x; i < dim; i += blockDim.x) {
+    sums[blockIdx.x * dim + i] += table[ids[blockIdx.x] * dim + i];
+    y[blockIdx.x * dim + i] = sums[blockIdx.x * dim + i];
+  }
+}
+int main() { int tokens = 12, dim = 64, vocab = 1000; k<<<tokens, 32>>>(0, 0, 0, 0, tokens, dim, vocab); }
+"""
+
+
+def floor_of(folder: Path, source: str, *words: str, name: str = "k.cu") -> int:
+    found = inferred(folder, source, *words, name=name)
+    files, _ = files_of(found)
+    (folder / "problem").mkdir(exist_ok=True)
+    for file, data in files.items():
+        (folder / "problem" / file).write_bytes(data)
+    problem = load_problem(folder / "problem")
+    return floor_bytes(problem, problem.workloads[0])
+
+
+def test_the_least_that_is_moved_leaves_out_what_values_choose(tmp_path: Path) -> None:
+    # y once, sums read and written, ids once; a table of which 12 of 1000 rows are read is no lower bound
+    assert floor_of(tmp_path, GATHER) == 4 * (12 * 64 + 2 * 12 * 64 + 12)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64])
+@pytest.mark.parametrize("width", [3, 100])
+def test_the_least_that_is_moved_is_each_array_once_and_in_place_ones_twice(
+    tmp_path: Path, rows: int, width: int
+) -> None:
+    source = ROWS.replace("= 2 * x", "+= 2 * x")
+    host = f"int main() {{ int rows = {rows}, width = {width}; k<<<rows, 32>>>(0, 0, width); }}\n"
+    assert floor_of(tmp_path, ROWS + host) == 2 * 4 * rows * width
+    assert floor_of(tmp_path, source + host) == 3 * 4 * rows * width

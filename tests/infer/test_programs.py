@@ -10,6 +10,7 @@ import pytest
 from kernelwright.errors import SpecError
 from kernelwright.infer.problem_files import check_loads, files_of
 from kernelwright.infer.program import infer_program
+from kernelwright.infer.text.host_program import HostProgram, read_host, run_words
 from short_command import COMMAND
 
 SCALE_H = """
@@ -162,6 +163,47 @@ def test_what_cannot_be_read_says_where(name: str, files: dict[str, str], messag
     with pytest.raises(SpecError) as caught:
         infer_program(tmp_path, (".cl", ".cu"))
     assert message in str(caught.value), name
+
+
+STYLES_CU = """
+#define N 4096
+dim3 outside (N / 256, 1, 1);
+template <typename T>
+__global__ void shift(const T *from, T *to, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) to[i] = from[i] + 1;
+}
+__global__ void add(const float *a, float *b, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) b[i] += a[i];
+}
+template <typename T, int THREADS>
+void run(int count) {
+  T *temp[2];
+  int n;
+  if ((n = count) <= 0) return;
+  shift<<<(n + THREADS - 1) / THREADS, THREADS>>>(temp[0], temp[1], n);
+}
+int main(int argc, char **argv) {
+  float *x, *y;
+  int sizes[] = {64, 128};
+  run<float, 256>(atoi(argv[1]));
+  for (int block : sizes)
+    for (int n = 1024; n <= 65536; n = n * 2) add<<<n / block, block>>>(x, y, n);
+  add<<<outside, 256>>>(x, y, N);
+}
+"""
+
+
+def test_launches_of_several_styles_are_read(tmp_path: Path) -> None:
+    folder = _program(tmp_path, main__cu=STYLES_CU, Makefile="run: main\n\t./$(program) 5000\n")
+    host = HostProgram(read_host(folder / "main.cu"), run_words(folder))
+    shift, in_loops, last = host.launches({"shift": 3, "add": 3})
+    assert (shift.instance, shift.grid, shift.block) == ("float", ("ceil_div(count, THREADS)",), ("THREADS",))
+    assert shift.actuals == ("temp_0", "temp_1", "count")
+    assert (host.sizes["count"], host.sizes["THREADS"]) == (5000, 256)
+    assert (in_loops.grid, in_loops.block, in_loops.actuals[2]) == (("1024 // 64",), ("64",), "1024")
+    assert (last.grid, last.block) == (("N // 256",), ("256",))
 
 
 def _init(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelwright.analysis.analysis import Analysis
 from kernelwright.analysis.facts import Access
@@ -314,7 +314,18 @@ class ArrayReader:
                 why = f"its values say where threads write, and {limits[1] + 1} are too few for {total} elements"
                 self.questions.append(Question(f"{name}=FILE.npy", why))
             file = f"{shown}.npy"
-        return InferredArgument(shown, role, dtype, shape, bounds=limits, file=file, is_distinct=is_distinct, note=note)
+        found = InferredArgument(
+            shown, role, dtype, shape, bounds=limits, file=file, is_distinct=is_distinct, note=note
+        )
+        return replace(found, is_indexed=self._is_indexed(name))
+
+    def _is_indexed(self, array: str) -> bool:
+        """Whether values of other arrays choose all the elements that are touched."""
+        bounds, accesses = self.bounds(), self._of(array)
+        elements = [each.element for each in accesses if each.element is not None]
+        return bool(elements) and all(
+            any(True for name in each.names for _ in self._behind(name, bounds)) for each in elements
+        )
 
     def _local(self, name: str, dtype: Dtype, shown: str) -> InferredArgument:
         accesses = self._of(name)

@@ -32,6 +32,8 @@ class InferredArgument:
     """Whether the file is made here: no value within `bounds` twice, since threads write where they say."""
     note: str = ""
     """Why it is a guess; empty: the source or a person says it."""
+    is_indexed: bool = False
+    """Whether the values of others choose which of its elements are touched: few may be."""
 
 
 @dataclass(frozen=True, slots=True)

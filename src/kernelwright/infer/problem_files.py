@@ -99,8 +99,27 @@ def problem_text(inferred: Inferred, original: str) -> str:
         "[[workloads]]",
         *(_size_line(inferred, name) for name in inferred.sizes),
         "",
+        *_work_lines(inferred),
     ]
     return "\n".join(lines)
+
+
+def _work_lines(inferred: Inferred) -> Iterator[str]:
+    """What must surely be moved, where that is not all: of arrays that others index, few elements may be touched."""
+    if not any(each.is_indexed for each in inferred.arguments):
+        return
+    terms = [
+        " * ".join(
+            (str((2 if each.role == "inout" else 1) * each.dtype.item_bytes), *(f"({extent})" for extent in each.shape))
+        )
+        for each in inferred.arguments
+        if not each.is_indexed and each.role not in ("scalar", "local")
+    ]
+    indexed = ", ".join(each.name for each in inferred.arguments if each.is_indexed)
+    yield f"# The bytes that every kernel must move: without {indexed}, of which values of others choose the elements."
+    yield "[work]"
+    yield f"bytes = {_quoted(' + '.join(terms) or '1')}"
+    yield ""
 
 
 def _launch_lines(inferred: Inferred) -> Iterator[str]:

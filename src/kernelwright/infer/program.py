@@ -116,6 +116,8 @@ def infer_program(folder: Path, suffixes: tuple[str, ...]) -> Inferred:
     source = _Source(kernels, host, whole, _with_host_words(text, language), language)
     known = {each.name: each.parameters or () for each in scan_kernels(source.text, language)}
     launches = list(host.launches({name: len(parameters) for name, parameters in known.items()}))
+    instances = {each.kernel: each.instance for each in reversed(launches)}
+    launches = [each for each in launches if each.instance == instances[each.kernel]]  # other types do the same again
     distinct = list(dict.fromkeys(replace(each, location=launches[0].location) for each in launches))
     if not distinct:
         raise SpecError(
@@ -176,7 +178,7 @@ class _Program:
         notes = [f"of the loop around the launch in line {line} the first round is taken" for line in looped]
         first = parts[0]
         return replace(
-            first, source=first.source if len(parts) == 1 else self._source.text,
+            first, source=first.source if len({each.kernel for each in launches}) == 1 else self._source.text,
             arguments=tuple(self._arguments.values()),
             sizes={**self._sizes, **extra}, guessed_sizes=self._changed, questions=(), notes=tuple(notes),
             steps=sum(part.steps for part in parts), launches=tuple(steps),
@@ -298,7 +300,12 @@ class _Program:
         is_larger = self._elements(after) > self._elements(before)
         shape = after.shape if is_larger else before.shape
         return replace(
-            before, role=role, shape=shape, bounds=before.bounds or after.bounds, note=before.note or after.note
+            before,
+            role=role,
+            shape=shape,
+            bounds=before.bounds or after.bounds,
+            note=before.note or after.note,
+            is_indexed=before.is_indexed and after.is_indexed,
         )
 
     def _elements(self, argument: InferredArgument) -> int:

@@ -83,6 +83,8 @@ SMALL_FACTOR = 0.01
 LARGE_FACTOR = 30.0
 SPIKE_FACTOR = 10.0
 SPIKE_SHARE = 0.02
+PART = 1 << 16
+"""Elements that stay in a cache while several steps change them."""
 RAMP_BITS = 12
 """Bits of an element's place in one table."""
 MIXED_EXPONENTS = (-3.0, 1.5)
@@ -373,13 +375,13 @@ def _constant_of(distribution: Distribution) -> float:
 # Hostile versions ---------------------------------------------------------------------------------
 
 
-def _small(_rng: np.random.Generator, values: _Floats, bounds: _Bounds, _crew: Crew) -> _Floats:
-    return _toward_rest(values, bounds, SMALL_FACTOR)
+def _small(_rng: np.random.Generator, values: _Floats, bounds: _Bounds, crew: Crew) -> _Floats:
+    return _toward_rest(values, bounds, SMALL_FACTOR, crew)
 
 
-def _large(_rng: np.random.Generator, values: _Floats, bounds: _Bounds, _crew: Crew) -> _Floats:
+def _large(_rng: np.random.Generator, values: _Floats, bounds: _Bounds, crew: Crew) -> _Floats:
     if bounds is None:
-        return values * values.dtype.type(LARGE_FACTOR)
+        return _scaled(values, LARGE_FACTOR, crew)
     low, high = bounds
     is_upper = values > (low + high) / 2
     return np.where(is_upper, high - SMALL_FACTOR * (high - values), low + SMALL_FACTOR * (values - low))
@@ -387,7 +389,7 @@ def _large(_rng: np.random.Generator, values: _Floats, bounds: _Bounds, _crew: C
 
 def _negative(_rng: np.random.Generator, values: _Floats, bounds: _Bounds, _crew: Crew) -> _Floats:
     if bounds is None:
-        return -np.abs(values)
+        return np.copysign(values, -1.0, out=values)
     low, high = bounds
     return low + (values - low) * (-low / (high - low))
 
@@ -403,16 +405,17 @@ def _sparse(rng: np.random.Generator, values: _Floats, bounds: _Bounds, crew: Cr
     crew.fill(noise, rng, lambda own, count: own.random(count, np.float32))
     is_spike = np.asarray(noise < SPIKE_SHARE)
     is_spike.reshape(-1)[rng.integers(values.size)] = True
-    spikes = values * SPIKE_FACTOR if bounds is None else _large(rng, values, bounds, crew)
-    return np.where(is_spike, spikes, values.dtype.type(_rest(bounds)))
+    spikes = _scaled(values, SPIKE_FACTOR, crew) if bounds is None else _large(rng, values, bounds, crew)
+    np.copyto(spikes, spikes.dtype.type(_rest(bounds)), where=~is_spike)
+    return spikes
 
 
-def _mixed(rng: np.random.Generator, values: _Floats, bounds: _Bounds, _crew: Crew) -> _Floats:
+def _mixed(rng: np.random.Generator, values: _Floats, bounds: _Bounds, crew: Crew) -> _Floats:
     """Each row (each element of a vector) at its own magnitude."""
     low, high = MIXED_EXPONENTS if bounds is None else (MIXED_EXPONENTS[0], 0.0)
     shape = values.shape if values.ndim < 2 else (*values.shape[:-1], 1)
     factor = np.asarray(10.0 ** rng.uniform(low, high, shape), values.dtype)
-    return _toward_rest(values, bounds, factor)
+    return _toward_rest(values, bounds, factor, crew)
 
 
 def _ramp(rng: np.random.Generator, values: _Floats, bounds: _Bounds, _crew: Crew) -> _Floats:
@@ -438,8 +441,22 @@ def _rest(bounds: _Bounds) -> float:
     return 0.0 if bounds is None else min(max(0.0, bounds[0]), bounds[1])
 
 
-def _toward_rest(values: _Floats, bounds: _Bounds, factor: float | _Floats) -> _Floats:
+def _scaled(values: _Floats, factor: float | _Floats, crew: Crew) -> _Floats:
+    """`values` times one factor, or one for each row, in place."""
+    rows = values.reshape(-1, values.shape[-1]) if np.ndim(factor) > 1 else values.reshape(-1, 1)
+    factors = np.broadcast_to(np.asarray(factor, values.dtype).reshape(-1, 1), (rows.shape[0], 1))
+
+    def work(span: tuple[int, int]) -> None:
+        rows[slice(*span)] *= factors[slice(*span)]
+
+    crew.each(work, crew.spans(rows.shape[0], least=max(1, DRAWN_TOGETHER // rows.shape[1])))
+    return values
+
+
+def _toward_rest(values: _Floats, bounds: _Bounds, factor: float | _Floats, crew: Crew) -> _Floats:
     rest = values.dtype.type(_rest(bounds))
+    if not rest:
+        return _scaled(values, factor, crew)
     scaled: _Floats = rest + (values - rest) * np.asarray(factor, values.dtype)
     return scaled
 
@@ -503,9 +520,10 @@ assert {*_HOSTILE, *SPECIAL_VARIANTS, "declared", "numbers", "scales"} == set(ge
 
 
 def _store(values: _Floats, dtype: Dtype, bounds: _Bounds, crew: Crew) -> Array:
-    """Round to the storage dtype; what that pushed out of the range comes back to its last value inside."""
-    flat, stored = values.reshape(-1), np.empty(values.shape, dtype.numpy_dtype)
-    into = stored.reshape(-1)
+    """Round to the storage dtype, in place where it is the same; what that pushed out of the range comes back in."""
+    is_own = values.dtype == dtype.numpy_dtype and values.flags.writeable and values.flags.c_contiguous
+    stored: Array = values if is_own else np.empty(values.shape, dtype.numpy_dtype)
+    flat, into = values.reshape(-1), stored.reshape(-1)
 
     def work(span: tuple[int, int]) -> None:
         _store_part(flat[slice(*span)], into[slice(*span)], dtype, bounds)
@@ -517,7 +535,9 @@ def _store(values: _Floats, dtype: Dtype, bounds: _Bounds, crew: Crew) -> Array:
 def _store_part(values: _Floats, stored: Array, dtype: Dtype, bounds: _Bounds) -> None:
     limit = largest_finite(dtype)
     low, high = (-limit, limit) if bounds is None else (max(bounds[0], -limit), min(bounds[1], limit))
-    stored[...] = np.clip(values, values.dtype.type(low), values.dtype.type(high))
+    for start in range(0, values.size, PART):
+        part = slice(start, start + PART)
+        stored[part] = np.clip(values[part], values.dtype.type(low), values.dtype.type(high))
     if bounds is None:
         return
     for bound, inward in ((low, 1.0), (high, -1.0)):

@@ -99,7 +99,7 @@ def summed_extent(source: Argument, output: Argument, workload: Workload) -> int
 
 
 def _root_mean_square(values: Array) -> float:
-    total = sum(float(np.sum(np.square(part))) for part in _parts(values))
+    total = sum(float(np.einsum("i,i->", part, part)) for part in _parts(values))
     return math.sqrt(total / max(values.size, 1))
 
 
@@ -107,14 +107,17 @@ def _parts(values: Array) -> Iterator[Array]:
     """Flat float64 pieces, so that no temporary has the size of the output."""
     flat = values.reshape(-1)
     for start in range(0, flat.size, _PART):
-        yield flat[start : start + _PART].astype(np.float64)
+        yield flat[start : start + _PART].astype(np.float64, copy=False)
 
 
 def _count_changes(before: Array, after: Array, scale: float, crew: Crew) -> int:
     """How many elements differ by more than rounding."""
 
     def count(pair: tuple[Array, Array]) -> int:
-        old, new = pair
+        is_other = np.not_equal(*pair)
+        if not is_other.any():
+            return 0
+        old, new = (part[is_other] for part in pair)
         allowed = REACTION * np.maximum(np.abs(old), scale)
         return int(np.count_nonzero(~(np.abs(new - old) <= allowed)))
 

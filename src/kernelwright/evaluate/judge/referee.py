@@ -111,6 +111,8 @@ LOOSE_FACTOR = 10.0
 
 SIDE_BY_SIDE = 4
 """Jobs at once, at most: much of a job is one pass after the other over large arrays, in one thread. A guess."""
+LONG_FIRST_CALL_S = 0.5
+"""Compilers of CPU devices take seconds for a kernel in its first launch."""
 BYTES_PER_ELEMENT = 64
 """For all arguments, while a job works: float64 copies of inputs, results, and what they are compared with. A guess."""
 
@@ -119,9 +121,6 @@ EVICTED_SHARE = 4
 
 ROUNDINGS_S = 5.0
 """Samples of what rounding does to a result take so long together; one is always taken. A guess."""
-LONG_FIRST_CALL_S = 0.5
-"""Compilers of CPU devices take seconds for a kernel in its first launch."""
-
 FRESH_FACTOR = 2.0
 """A timed launch may be off by this many times what is allowed on the dataset that its inputs were made from: on these
 inputs the baseline's own error is not known. A guess; how exact a candidate is shows on the datasets."""
@@ -186,6 +185,8 @@ class _Referee:
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._call_s: dict[str, float] = {}
         """By workload, seconds of the quickest call of the reference: the first one may start a device or a library."""
+        self._first_call_s = 0.0
+        """Seconds of a call that was made again, only to see what calls take."""
         self._evicted = KeptResults(argument.scratch, most_bytes=EVICTED_SHARE * argument.cache_bytes)
         self._allowances: dict[tuple[str, Dataset, str], Allowance] = {}
         self._sum_lengths: dict[str, dict[str, int]] = {}
@@ -254,9 +255,9 @@ class _Referee:
         return max(1, BYTES_PER_ELEMENT * elements)
 
     def _prepare(self, job: PrepareJob) -> Prepared:
-        start_s = time.perf_counter()
+        start_s, before_s = time.perf_counter(), self._not_of_calls_s
         entry = self._entry(job.workload, job.dataset)
-        made_s = time.perf_counter() - start_s
+        made_s = max(0.0, time.perf_counter() - start_s - (self._not_of_calls_s - before_s))
         if job.is_ahead and entry.failure is None:
             self._scales(job.workload, job.dataset, entry)
         start_s = time.perf_counter()
@@ -670,20 +671,25 @@ class _Referee:
     def _call(
         self, workload: Workload, inputs: Mapping[str, Array], *, may_be_infinite: bool = False
     ) -> dict[str, Array]:
-        """The reference's results; what a call takes is kept, without waiting for other calls.
+        """The reference's results; what a call takes is kept, without waiting for others or what is done once.
 
-        The first call of a kernel builds it, so where it takes long a second one says what calls take.
+        The first launch of a kernel may build it, so where that call takes long a second one says what calls take.
         """
         is_first = self._original is not None and not self._call_s
-        for _ in range(2 if is_first else 1):
-            start_s = time.perf_counter()
-            before_s = self._one_at_a_time.waited_s
+        while True:
+            start_s, before_s = time.perf_counter(), self._not_of_calls_s
             results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=may_be_infinite)
-            call_s = time.perf_counter() - start_s - (self._one_at_a_time.waited_s - before_s)
+            call_s = max(0.0, time.perf_counter() - start_s - (self._not_of_calls_s - before_s))
             self._call_s[workload.name] = min(call_s, self._call_s.get(workload.name, math.inf))
-            if call_s < LONG_FIRST_CALL_S:
+            if call_s < LONG_FIRST_CALL_S or not is_first:
                 break
+            is_first, self._first_call_s = False, call_s
         return results
+
+    @property
+    def _not_of_calls_s(self) -> float:
+        once_s = 0.0 if self._original is None else self._original.once_s + self._first_call_s
+        return self._one_at_a_time.waited_s + once_s
 
     def _why_dropped(self, workload: str, dataset: Dataset, entry: _Entry) -> str | None:
         if entry.failure is None:

@@ -121,13 +121,22 @@ class HostProgram:
             name, opening = found[1], found.end() - 1
             here = replace(frame, at=found.start())
             if found[3] == "<<<" and name in kernels:
-                yield replace(self._chevron(here, name, opening + 1), instance=self._instance(found[2] or ""))
+                instance = self._instance(found[2] or self._deduced(here, name, opening), here)
+                yield replace(self._chevron(here, name, opening + 1), instance=instance)
             elif name == "clEnqueueNDRangeKernel":
                 yield from self._enqueued(here, self._passed(opening), kernels)
             elif name in self.functions and depth < _MOST_CALLS and found[3] == "(":
                 formal, start, stop = self.functions[name]
                 actual = dict(zip(formal, self._passed(opening), strict=False))
+                actual |= zip(
+                    self._template_names(name), split_commas(found[2] or "", opening="<(", closing=">)"), strict=False
+                )
                 yield from self._within(_Frame(start, start, actual, here), stop, kernels, depth + 1)
+
+    def _template_names(self, function: str) -> list[str]:
+        """The names of a function's template parameters."""
+        head = re.search(rf"\btemplate\s*<([^<>{{}};]*)>[^{{}};()]*\b{re.escape(function)}\s*\(", self.code)
+        return [] if head is None else [re.sub(r"\s*=.*", "", each).split()[-1] for each in split_commas(head[1])]
 
     def _passed(self, opening: int) -> list[str]:
         closing = matching(self.code, opening)
@@ -155,12 +164,33 @@ class HostProgram:
         shared = "" if shared == "0" else shared
         return ProgramLaunch(kernel, grid, block, shared, actuals, self.location(frame.at), self._is_in_loop(frame))
 
-    def _instance(self, text: str) -> str:
-        """Template arguments without the file's own names for types and numbers."""
+    def _deduced(self, frame: _Frame, kernel: str, opening: int) -> str:
+        """Template arguments that a launch leaves to the types of what it passes; empty where one is not found."""
+        names = self._template_names(kernel)
+        formal = re.search(rf"\b{re.escape(kernel)}\s*\(([^;{{}}]*?)\)\s*\{{", self.code)
+        passed = self._passed(self.code.find("(", self.code.find(">>>", opening)))
+        if not names or formal is None:
+            return ""
+        found: dict[str, str] = {}
+        for declared, actual in zip(split_commas(formal[1]), passed, strict=False):
+            array = re.sub(r"\W.*", "", actual) or "\0"
+            meant = next((name for name in names if re.search(rf"\b{name}\b\s*[*&\s]", declared)), None)
+            pattern = rf"([A-Za-z_][\w ]*?)\s*(?:\*\s*(?:__restrict__\s*)?|\s){array}\b\s*[=,;)\[]"
+            own = re.findall(pattern, self.code[max(0, self.code.rfind("\n}", 0, frame.start)) : frame.at])
+            if meant is not None and own:
+                found.setdefault(meant, re.sub(r"\b(?:const|static)\b", "", own[-1]).strip())
+        return ", ".join(found[name] for name in names) if set(names) == set(found) else ""
+
+    def _instance(self, text: str, frame: _Frame) -> str:
+        """Template arguments without the file's own names for types and numbers, as the callers give them."""
         aliases = dict(re.findall(r"\busing\s+(\w+)\s*=\s*([\w ]+?)\s*;", self.code))
         aliases |= {name: meant for meant, name in re.findall(r"\btypedef\s+([\w ]+?)\s+(\w+)\s*;", self.code)}
         aliases |= {name: str(value) for name, value in self.macros.items()}
-        return re.sub(r"[A-Za-z_]\w*", lambda found: aliases.get(found[0], found[0]), text).strip()
+        at: _Frame | None = frame
+        while at is not None:
+            text = _in_words(text, at.parameters)
+            at = at.caller
+        return _in_words(text, aliases).strip()
 
     def _read(self, frame: _Frame, read: Callable[[], _T]) -> _T:
         try:
@@ -210,6 +240,18 @@ class _Reader(HostReader):
             for axis in "xyz"
             if (found := re.findall(rf"(?<!\w){re.escape(name)}\s*\.\s*{axis}\s*=(?!=)\s*([^;]+);", self._before))
         }
+        if (
+            not changed
+            and not re.search(rf"\b{re.escape(name)}\b\s*[=({{,;)]", self._before)
+            and re.fullmatch(r"\w+", name)
+        ):
+            outside = re.search(
+                rf"^\s*(?:const\s+|static\s+)*dim3\s+{re.escape(name)}\s*(?:=\s*dim3\s*)?\(([^;]*)\)\s*;",
+                self._program.code,
+                re.MULTILINE,
+            )
+            if outside is not None:
+                return self._components(outside[1])
         if not changed:
             return super().extents(text)
         made = list(re.finditer(rf"\bdim3\s+(?:[^;]*,\s*)?{re.escape(name)}\s*\(", self._before))
@@ -259,10 +301,21 @@ class _Reader(HostReader):
             text = value
         return ""
 
+    def _first_of_list(self, name: str) -> str | None:
+        """The first that `for (int name : list)` takes of `list[] = {...}`."""
+        heads = re.findall(rf"\bfor\s*\([^;:()]*\b{re.escape(name)}\s*:\s*(\w+|\{{[^{{}}]*\}})\s*\)", self._before)
+        if not heads:
+            return None
+        items = re.findall(rf"\b{heads[-1]}\s*(?:\[\w*\])?\s*=?\s*\{{([^{{}}]*)\}}", self._program.code) if (
+            heads[-1][0] != "{"
+        ) else [heads[-1][1:-1]]  # fmt: skip
+        listed = split_commas(items[0]) if len(items) == 1 else []
+        return listed[0] if listed else None
+
     def origin(self, name: str) -> str:
         """What the outermost caller calls an array."""
         frame: _Frame | None = self._frame
-        name = re.sub(r"\W.*", "", name)
+        name = re.sub(r"\W.*", "", re.sub(r"^(\w+)\[(\w+)\]$", r"\1_\2", name))
         while frame is not None and name in frame.parameters and frame.caller is not None:
             passed = re.sub(r"^[^\w]*|\W.*$", "", _CAST.sub("", frame.parameters[name]).strip())
             if not passed:
@@ -273,16 +326,38 @@ class _Reader(HostReader):
     def value_of(self, name: str) -> tuple[str | None, bool, _Reader]:
         """What a name is set to, whether a loop's head says it, and who reads that; None: nothing is known."""
         pattern = rf"(\bfor\s*\(\s*(?:\w+\s+)*)?(?<![\w.>\]])({re.escape(name)})\s*=(?!=)\s*([^;]+);"
-        own = list(re.finditer(pattern, self._before))
+        own = [
+            (text, found[1] is not None)
+            for found in re.finditer(pattern, self._before)
+            if (text := _value_alone(found[3])) and not re.search(rf"\b{re.escape(name)}\b", text)
+        ]
         if own:
-            return split_commas(own[-1][3])[0], own[-1][1] is not None, self
+            return *own[-1], self
+        listed = self._first_of_list(name)
+        if listed is not None:
+            return listed, True, self
         frame = self._frame
         if name in frame.parameters and frame.caller is not None:
             return frame.parameters[name].strip().lstrip("&"), False, _Reader(self._program, frame.caller)
         code = self._program.code
         pattern = rf"(?<![\w.>\]])\*?\s*{re.escape(name)}\s*=(?!=)\s*([^;]+);"
-        others = {split_commas(found[1])[0] for found in re.finditer(pattern, code)}
+        others = {_value_alone(found[1]) for found in re.finditer(pattern, code)}
         return (others.pop(), False, self) if len(others) == 1 else (None, False, self)
+
+
+def _in_words(text: str, words: Mapping[str, str]) -> str:
+    return re.sub(r"[A-Za-z_]\w*", lambda found: words.get(found[0], found[0]), text)
+
+
+def _value_alone(text: str) -> str:
+    """What a name is set to, without what follows: `n) <= 0` is `n`, `1, j = 2` is `1`."""
+    depth = 0
+    for index, letter in enumerate(text):
+        depth += (letter in "([{") - (letter in ")]}")
+        if depth < 0:
+            text = text[:index]
+            break
+    return (split_commas(text) or [""])[0]
 
 
 def read_host(file: Path) -> HostText:
