@@ -348,7 +348,9 @@ def test_shared_memory_of_several_types_is_marked_a_guess(
     assert any("'raw'" in each for each in found.guesses) is is_guess
 
 
-GATHER = """__global__ void k(float *y, const float *table, const int *ids, float *sums, int tokens, int dim, int vocab) {
+GATHER = """__global__ void k(
+  float *y, const float *table, const int *ids, float *sums, int tokens, int dim, int vocab
+) {
   for (int i = threadIdx.x; i < dim; i += blockDim.x) {
     sums[blockIdx.x * dim + i] += table[ids[blockIdx.x] * dim + i];
     y[blockIdx.x * dim + i] = sums[blockIdx.x * dim + i];

@@ -153,7 +153,7 @@ class KernelReference:
             try:
                 wide = self._launched(*self._wide, values)
             except (BuildFailed, LaunchFailed):
-                self._wide, self._narrow_because = None, "it does not build or run with doubles here"
+                self._run_narrow("it does not build or run with doubles here")
         if wide is not None and self._is_compared:
             return wide
         start_s = time.perf_counter()
@@ -171,7 +171,7 @@ class KernelReference:
         self._is_compared = True
         self.once_s += time.perf_counter() - start_s
         if is_other:
-            self._wide, self._narrow_because = None, "with doubles it computes something else"
+            self._run_narrow("with doubles it computes something else")
         return narrow if is_other else wide
 
     def _launched(self, problem: Problem, candidate: Candidate, values: Mapping[str, object]) -> dict[str, Array]:
@@ -201,6 +201,14 @@ class KernelReference:
             session.synchronize()
             self._launch_s = time.perf_counter() - start_s
             return {each.name: self._result(session, buffers[each.name], each, sizes) for each in problem.outputs}
+
+    def _run_narrow(self, because: str) -> None:
+        """From now on in its own types; what was kept for doubles is given back."""
+        self._wide, self._narrow_because = None, because
+        session = self._device()[2]
+        for _, buffer, _ in self._kept.values():
+            session.free(buffer)
+        self._kept.clear()
 
     def _uploaded(self, session: DeviceSession, argument: Argument, values: Array, byte_count: int) -> Buffer:
         """An input's memory, which is not copied again while the caller gives the same array."""
