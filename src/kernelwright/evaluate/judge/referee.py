@@ -185,8 +185,6 @@ class _Referee:
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._call_s: dict[str, float] = {}
         """By workload, seconds of the quickest call of the reference: the first one may start a device or a library."""
-        self._first_call_s = 0.0
-        """Seconds of a call that was made again, only to see what calls take."""
         self._evicted = KeptResults(argument.scratch, most_bytes=EVICTED_SHARE * argument.cache_bytes)
         self._allowances: dict[tuple[str, Dataset, str], Allowance] = {}
         self._sum_lengths: dict[str, dict[str, int]] = {}
@@ -255,9 +253,9 @@ class _Referee:
         return max(1, BYTES_PER_ELEMENT * elements)
 
     def _prepare(self, job: PrepareJob) -> Prepared:
-        start_s, before_s = time.perf_counter(), self._not_of_calls_s
+        start_s = time.perf_counter()
         entry = self._entry(job.workload, job.dataset)
-        made_s = max(0.0, time.perf_counter() - start_s - (self._not_of_calls_s - before_s))
+        made_s = time.perf_counter() - start_s
         if job.is_ahead and entry.failure is None:
             self._scales(job.workload, job.dataset, entry)
         start_s = time.perf_counter()
@@ -676,20 +674,18 @@ class _Referee:
         The first launch of a kernel may build it, so where that call takes long a second one says what calls take.
         """
         is_first = self._original is not None and not self._call_s
-        while True:
+        for _ in range(2 if is_first else 1):
             start_s, before_s = time.perf_counter(), self._not_of_calls_s
             results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=may_be_infinite)
             call_s = max(0.0, time.perf_counter() - start_s - (self._not_of_calls_s - before_s))
             self._call_s[workload.name] = min(call_s, self._call_s.get(workload.name, math.inf))
-            if call_s < LONG_FIRST_CALL_S or not is_first:
+            if call_s < LONG_FIRST_CALL_S:
                 break
-            is_first, self._first_call_s = False, call_s
         return results
 
     @property
     def _not_of_calls_s(self) -> float:
-        once_s = 0.0 if self._original is None else self._original.once_s + self._first_call_s
-        return self._one_at_a_time.waited_s + once_s
+        return self._one_at_a_time.waited_s + (self._original.once_s if self._original is not None else 0.0)
 
     def _why_dropped(self, workload: str, dataset: Dataset, entry: _Entry) -> str | None:
         if entry.failure is None:
