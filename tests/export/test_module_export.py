@@ -97,7 +97,7 @@ def test_a_signature_that_was_changed_is_refused_with_its_line(record_run: Recor
     with pytest.raises(SpecError, match="SIGNATURE is not what kernelwright init wrote") as refused:
         exported(record_run(folder, [{}]), tmp_path / "out")
     assert refused.value.location is not None
-    assert refused.value.location.line == 11
+    assert refused.value.location.line == 8
 
 
 def test_a_forward_that_the_file_does_not_define_is_refused(record_run: RecordRun, tmp_path: Path) -> None:

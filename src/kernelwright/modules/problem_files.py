@@ -109,42 +109,29 @@ def _reference_text(graph: Graph, program: LoweredProgram) -> str:
     known = {each.name: each for each in graph.inputs}
     signature = "".join(f"    {key!r}: {value!r},\n" for key, value in _signature(graph, program).items())
     call = ", ".join(_argument(each, known, program) for each in graph.call)
-    names = ", ".join(each.name for each in used)
-    return f'''"""The module itself, in float64: on the GPU where there is one, has room and the module runs there."""
+    return f'''"""The module itself, in float64."""
 
 import functools
 
 import module
 import torch
 
-DEVICES = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
-torch.backends.cudnn.allow_tf32 = False
-
 {_SIGNATURE} = {{  # what the program's arguments are in the module
 {signature}}}
 
 
 @functools.cache
-def _model(device):
+def _model():
     torch.manual_seed(42)
-    return module.Model(*module.get_init_inputs()).double().to(device)
+    return module.Model(*module.get_init_inputs()).double()
 
 
-def forward({names}):
+def forward({", ".join(each.name for each in used)}):
     """What the module returns for these inputs and weights."""
-    for device in DEVICES:
-        try:
-            with torch.no_grad(), torch.device(device):
-                return _forward(device, *(each.to(device) for each in ({names}{"," if len(used) == 1 else ""})))
-        except RuntimeError:
-            if device == DEVICES[-1]:
-                raise
-
-
-def _forward(device, {names}):
     state = {{
 {state}    }}
-    result = torch.func.functional_call(_model(device), state, ({call}{"," if call else ""}))
+    with torch.no_grad():
+        result = torch.func.functional_call(_model(), state, ({call}{"," if call else ""}))
     return {_returned(graph, program, changed)}
 '''
 
