@@ -82,8 +82,6 @@ class KernelReference:
         """Seconds of the last launch, from its request to its end."""
         self._kept: dict[str, tuple[Array, Buffer, int]] = {}
         """By input of the kernel in doubles: what was uploaded last (nobody changes it in place), where, its bytes."""
-        self.once_s = 0.0
-        """Seconds so far of what no later call does again: opening the device, building, comparing both types."""
         self._crew = Crew()
         text = widened(original.template.source, original.template.language)
         kinds = {DTYPES[each.dtype].kind == "float" for each in problem.outputs}
@@ -156,7 +154,6 @@ class KernelReference:
                 self._run_narrow("it does not build or run with doubles here")
         if wide is not None and self._is_compared:
             return wide
-        start_s = time.perf_counter()
         try:
             narrow = self._launched(self._problem, self._original, values)
         except (BuildFailed, LaunchFailed) as error:
@@ -169,7 +166,6 @@ class KernelReference:
             return narrow
         is_other = any(_is_other(wide[name], narrow[name], self._crew) for name in wide)
         self._is_compared = True
-        self.once_s += time.perf_counter() - start_s
         if is_other:
             self._run_narrow("with doubles it computes something else")
         return narrow if is_other else wide
@@ -239,10 +235,8 @@ class KernelReference:
                 self._folder = tempfile.TemporaryDirectory(prefix="kernelwright-reference-")
             folder = Path(self._folder.name) / str(len(self._modules))
             folder.mkdir(exist_ok=True)
-            start_s = time.perf_counter()
             artifact = backend.compile(rendered.unit, device, folder)
             known = self._modules[rendered.unit.id] = session.load(artifact)
-            self.once_s += time.perf_counter() - start_s
         return known
 
     def _device(self) -> tuple[Backend, DeviceInfo, DeviceSession]:
