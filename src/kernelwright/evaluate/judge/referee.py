@@ -152,6 +152,8 @@ class _Entry:
     failure: ReferenceFailed | None
     roundings: Roundings | None = None
     """Made where a result was outside of its tolerance."""
+    made_s: float = 0.0
+    """Seconds that inputs and expected values took, whoever asked first."""
 
     @property
     def byte_count(self) -> int:
@@ -254,9 +256,7 @@ class _Referee:
         return max(1, BYTES_PER_ELEMENT * elements)
 
     def _prepare(self, job: PrepareJob) -> Prepared:
-        start_s = time.perf_counter()
         entry = self._entry(job.workload, job.dataset)
-        made_s = time.perf_counter() - start_s
         if job.is_ahead and entry.failure is None:
             self._scales(job.workload, job.dataset, entry)
         start_s = time.perf_counter()
@@ -271,7 +271,8 @@ class _Referee:
             needed_bytes = sum(values.nbytes for values in entry.inputs.values())
             raise full(folder / f"inputs of workload {job.workload!r}", needed_bytes, error) from error
         dropped = self._why_dropped(job.workload, job.dataset, entry)
-        return Prepared(files, dropped, self._call_s.get(job.workload, 0.0), made_s + time.perf_counter() - start_s)
+        made_s = entry.made_s + time.perf_counter() - start_s
+        return Prepared(files, dropped, self._call_s.get(job.workload, 0.0), made_s)
 
     def _judge(self, job: JudgeJob) -> Judgement:
         start_s = time.perf_counter()
@@ -628,7 +629,9 @@ class _Referee:
                 if entry is not None:
                     self._entries.move_to_end(key)
                     return entry
+            start_s = time.perf_counter()
             entry = self._make_entry(self._workloads[workload], dataset)
+            entry.made_s = time.perf_counter() - start_s
             self._keep(key, entry)
         return entry
 
