@@ -18,7 +18,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -179,8 +179,9 @@ class _Referee:
         self._one_at_a_time = _OneAtATime(loaded.function)
         self._reference = replace(loaded, function=self._one_at_a_time.locked)
         self._lock = threading.Lock()
-        """Around `_entries` and `_making`."""
+        """Around `_entries`, `_making` and `_scaling`."""
         self._making: dict[_Key, threading.Lock] = {}
+        self._scaling: dict[_Key, threading.Lock] = {}
         self._summing = threading.Lock()
         self._known_scales: dict[_Key, dict[str, Scale]] = {}
         self._workloads = {workload.name: workload for workload in problem.workloads}
@@ -578,12 +579,20 @@ class _Referee:
         derived = self._derived(workload)
         if not derived or dataset.is_special:
             return {}
-        known = self._known_scales.get((workload, dataset))
-        if known is not None:
-            return known
+        key = (workload, dataset)
+        with self._lock:
+            scaling = self._scaling.setdefault(key, threading.Lock())
+        with scaling:  # whoever else wants the same waits for it
+            if key not in self._known_scales:
+                self._known_scales[key] = self._find_scales(workload, dataset, entry, derived)
+        return self._known_scales[key]
+
+    def _find_scales(
+        self, workload: str, dataset: Dataset, entry: _Entry, derived: Sequence[BufferLayout]
+    ) -> dict[str, Scale]:
         count = max(perturbation_count(layout.shape) for layout in derived)
         perturbed = self._perturbed(workload, dataset, entry, count)
-        known = self._known_scales[workload, dataset] = {
+        return {
             layout.argument: natural_scale(
                 entry.expected[layout.argument],
                 [each[layout.argument] for each in perturbed][: perturbation_count(layout.shape)],
@@ -591,7 +600,6 @@ class _Referee:
             )
             for layout in derived
         }
-        return known
 
     def _derived(self, workload: str) -> list[BufferLayout]:
         """The outputs whose tolerance is derived."""
