@@ -384,3 +384,26 @@ def test_the_least_that_is_moved_is_each_array_once_and_in_place_ones_twice(
     host = f"int main() {{ int rows = {rows}, width = {width}; k<<<rows, 32>>>(0, 0, width); }}\n"
     assert floor_of(tmp_path, ROWS + host) == 2 * 4 * rows * width
     assert floor_of(tmp_path, source + host) == 3 * 4 * rows * width
+
+
+GATE = """__global__ void k(const float *x, int *y, int n) {{
+  const float *row = x + blockIdx.x * n;
+  int best = 0;
+  for (int i = 1; i < n; ++i) if ({read} > row[best]) best = i;
+  y[blockIdx.x] = best;
+}}
+void run(const float *x, int *y, int rows, int n) {{ k<<<rows, 1>>>(x, y, n); }}
+"""
+
+
+def test_an_index_that_a_loop_carries_lies_among_the_others(tmp_path: Path) -> None:
+    found = inferred(tmp_path, GATE.format(read="row[i]"), "n=64", "rows=100", name="k.cu")
+    assert found.questions == ()
+    assert found.arguments[0].shape == ("rows", "n")
+    assert "is taken to lie among the others" in found.arguments[0].note
+
+
+def test_the_first_element_alone_says_nothing_of_the_others(tmp_path: Path) -> None:
+    source = GATE.format(read="x[0]").replace("x + blockIdx.x * n", "x")
+    found = inferred(tmp_path, source, "n=64", "rows=100", name="k.cu")
+    assert [each.word for each in found.questions] == ["x=ELEMENTS"]

@@ -431,7 +431,8 @@ class ArrayReader:
             if size is None:
                 raise Unbounded("")
             found.append((size, last))
-        if not found:
+        is_told = any(last.constant is None for _, last in found)
+        if not found or (carried is not None and not is_told):  # the first element alone says nothing of the others
             raise carried or Unbounded("")
         guess = "" if carried is None else "an index that is not followed is taken to lie among the others"
         return max(found, key=lambda each: (each[0], -len(each[1].terms)))[1], guess
