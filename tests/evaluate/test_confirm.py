@@ -184,6 +184,44 @@ def test_the_next_best_is_launched_where_the_best_is_not_confirmed() -> None:
     assert wrong[2] == "not confirmed on workload 'only': it failed in a fresh process"
 
 
+@pytest.mark.parametrize(
+    ("failing", "is_refused"),
+    [((0,), False), ((1,), False), ((0, 1), True), ((0, 3), True), ((0, 4), True), ((0, 5), False), ((), False)],
+)
+def test_one_failure_has_a_second_look_and_another_one_in_it_decides(
+    failing: tuple[int, ...], is_refused: bool
+) -> None:
+    gains = Gains.of(samples({"only": [1.0, 40.0]}), {"only": 1.0})
+    launched: list[bool] = []
+
+    def launch(_place: int, workload: str, limit: Limit | None) -> FreshProcess | Failed:
+        launched.append(limit is not None)
+        if len(launched) - 1 in failing:
+            return Failed("check", "mismatch", "it is wrong", workload=workload)
+        return process(8.0, 0.2)
+
+    wrong: dict[int, str] = {}
+    Confirmation(launch, gains).refuse(wrong)
+    assert (1 in wrong) == is_refused
+    assert len(launched) <= MOST_FRESH_PROCESSES
+
+
+def test_what_may_be_claimed_is_proven_alone_and_what_is_wrong_there_makes_room_for_the_next() -> None:
+    gains = Gains.of(samples({"only": [1.0, 40.0, 9.0, 1.2, 0.5]}), {"only": 1.0})
+    proven: list[int] = []
+
+    def prove(place: int) -> str | None:
+        proven.append(place)
+        return "wrong in a process of its own" if place < 3 else None
+
+    wrong: dict[int, str] = {}
+    Confirmation(
+        lambda place, _workload, _limit: process(8.0, 8.0 / (40.0 if place == 1 else 9.0)), gains, prove=prove
+    ).refuse(wrong)
+    assert proven == [1, 2, 3], "what is slower than the baseline is not claimed"
+    assert wrong == dict.fromkeys((1, 2), "wrong in a process of its own")
+
+
 def on_a_busy_host(speedup: float, claimed: float, seed: int) -> str:
     """What is said of a candidate that takes 20 ms over `speedup`, where 9 of 10 launches run beside other work."""
     rng = random.Random(seed)
@@ -271,7 +309,9 @@ def test_launches_are_part_of_what_confirming_takes() -> None:
     desk = SimpleNamespace(judging_s=lambda workload: 0.25)
     device, worker = SimpleNamespace(shares_host_cores=True), SimpleNamespace(start_s=0.5)
     measured = [Measurement(name, (1900.0, 2000.0, 2100.0), "test", wall_ratio=1.5) for name in ("small", "large")]
-    asked = cast("DeviceProcess", SimpleNamespace(desk=desk, device=device, worker=worker))
-    assert confirm_s(asked, measured) == pytest.approx(2 * (2 * 0.5 * 2 + 4 * 2 * 3.0 + 2 * 0.25))
+    every = SimpleNamespace(desk=desk, device=device, worker=worker, datasets=lambda workload, is_thorough: range(7))
+    asked = cast("DeviceProcess", every)
+    proof_s = 2 * 0.5 + 2 * 7 * 3.0
+    assert confirm_s(asked, measured) == pytest.approx(2 * (2 * 0.5 * 2 + 4 * 2 * 3.0 + 2 * 0.25) + proof_s)
     device.shares_host_cores = False
     assert confirm_s(asked, measured) == 0.0

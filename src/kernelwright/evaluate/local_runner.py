@@ -326,7 +326,8 @@ class LocalRunner:
         keeping = {place: each.failure(allowed) for place, each in enumerate(kept)}
         known = {place: failure.message for place, failure in keeping.items() if failure is not None}
         with self._stations[0].held() as lane:
-            done, wrong = compare(lane.process, built, rounds=rounds, wrong=known)
+            check = functools.partial(lane.check, is_thorough=True)
+            done, wrong = compare(lane.process, built, rounds=rounds, wrong=known, check=check)
         right = [place for place in range(len(candidates)) if place not in wrong]
         samples = {workload: tuple(each.samples_ms[place] for place in right) for workload, each in done.items()}
         rejected = {candidates[place].id: reason for place, reason in wrong.items()}

@@ -12,6 +12,7 @@ from kernelwright.errors import BaselineFailed, BudgetTooShort, InfrastructureEr
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.comparison import compared_folder
+from kernelwright.evaluate.device.worker import CheckJob
 from kernelwright.evaluate.device_queue.preparation import Counts, array_bytes, preparation
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.judge.jobs import CalibrateJob, Calibration
@@ -82,23 +83,33 @@ def calibrate_on(process: DeviceProcess, launches: Sequence[tuple[Job, Dataset]]
 
 
 def _baseline_runs(process: DeviceProcess, built: Job, dataset: Dataset, folder: Path) -> bool:
-    """Launch the baseline; a hostile dataset on which it hangs or crashes is dropped, with a note."""
-    workload = built.workload
+    """Launch the baseline; a hostile dataset on which it hangs or crashes twice is dropped, with a note."""
     job = replace(process.check_job(built, dataset), out_folder=folder)
+    trouble = _why_not_launched(process, job)
+    if trouble is not None and process.has_time(process.settings.launch_timeout_s):  # a busy host fails, too
+        process.worker.kill()
+        trouble = _why_not_launched(process, job)
+    if trouble is None:
+        return True
+    workload = built.workload
+    if not dataset.is_hostile or isinstance(trouble, BuildFailed):
+        raise BaselineFailed(
+            f"the baseline does not run on workload {workload!r}: {trouble}",
+            hint="fix the baseline's launch or sizes; its worker's output:\n" + process.worker.log_tail(),
+        ) from trouble
+    process.worker.kill()
+    process.desk.dropped.add((workload, dataset))
+    process.notes.append(
+        f"workload {workload!r}: no candidate is judged on the {dataset.variant!r} inputs, because the "
+        f"baseline does not run there: {trouble}"
+    )
+    return False
+
+
+def _why_not_launched(process: DeviceProcess, job: CheckJob) -> Exception | None:
     try:
         process.call_unless_killed(job, process.settings.launch_timeout_s)
     except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
         process.refuse_when_closed()
-        if not dataset.is_hostile or isinstance(error, BuildFailed):
-            raise BaselineFailed(
-                f"the baseline does not run on workload {workload!r}: {error}",
-                hint="fix the baseline's launch or sizes; its worker's output:\n" + process.worker.log_tail(),
-            ) from error
-        process.worker.kill()
-        process.desk.dropped.add((workload, dataset))
-        process.notes.append(
-            f"workload {workload!r}: no candidate is judged on the {dataset.variant!r} inputs, because the "
-            f"baseline does not run there: {error}"
-        )
-        return False
-    return True
+        return error
+    return None

@@ -11,7 +11,7 @@ import secrets
 import shutil
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -29,6 +29,7 @@ from kernelwright.evaluate.device_queue.confirm import (
     BASELINE_LAUNCHES,
     FRESH_PROCESSES,
     NO_TIME,
+    SECOND_LOOKS,
     Clocks,
     Confirmation,
     FreshProcess,
@@ -50,6 +51,12 @@ SLOWEST_COPY_BYTES_PER_S = 0.5e9
 LOAD_TIMEOUT_S = 60.0
 """For a comparison to load modules and fill memory before its first launch."""
 
+NOT_ALONE = (
+    "a candidate that may be claimed was checked on hostile data in a process that others had used, too: "
+    "the budget left no time for one of its own"
+)
+"""A note where a proof that was not planned for had no time."""
+
 START_FACTOR = 2.0
 """A fresh process that launches takes as many times as long as its start alone. From traces on 2 busy cores."""
 
@@ -57,24 +64,33 @@ START_FACTOR = 2.0
 def confirm_s(process: DeviceProcess, baseline: Sequence[Measurement]) -> float:
     """What confirming a gain on every workload takes, by estimate from the baseline's times.
 
-    Of each two processes one goes on: a launch of both more.
+    Of each two processes one goes on: a launch of both more. One candidate is proven in a process of its own, too.
     """
     if not process.device.shares_host_cores:
         return 0.0
     launch_ms = [statistics.median(each.samples_ms) * max(1.0, each.wall_ratio or 1.0) for each in baseline]
     judging_s = [process.desk.judging_s(each.workload) for each in baseline]
-    start_s = START_FACTOR * len(baseline) * (process.worker.start_s or 0.0)
-    return FRESH_PROCESSES * (start_s + (BASELINE_LAUNCHES + 2) * math.fsum(launch_ms) / 1e3 + math.fsum(judging_s))
+    start_s = START_FACTOR * (process.worker.start_s or 0.0)
+    counts = [len(process.datasets(each.workload, is_thorough=True)) for each in baseline]
+    proof_s = start_s + math.fsum(count * each / 1e3 for count, each in zip(counts, launch_ms, strict=True))
+    launches_s = (BASELINE_LAUNCHES + 2) * math.fsum(launch_ms) / 1e3
+    return FRESH_PROCESSES * (len(baseline) * start_s + launches_s + math.fsum(judging_s)) + proof_s
 
 
 def compare(
-    process: DeviceProcess, candidates: Sequence[Sequence[Job]], *, rounds: int, wrong: Mapping[int, str]
+    process: DeviceProcess,
+    candidates: Sequence[Sequence[Job]],
+    *,
+    rounds: int,
+    wrong: Mapping[int, str],
+    check: Callable[[Sequence[Job]], object],
 ) -> tuple[dict[str, CompareDone], dict[int, str]]:
     """Measure candidates interleaved, workload by workload, and judge a launch of each that was picked at random.
 
     Gives the samples, and by place the candidates that were wrong, with the reason. One that hangs, crashes or
     cannot be launched is wrong; its samples are NaN where it left none. Those in `wrong` are so from the beginning.
-    Where the reference is slow, each candidate is judged on one workload, which it cannot know.
+    Where the reference is slow, each candidate is judged on one workload, which it cannot know. `check` launches one on
+    every dataset, and gives `Failed` where it is wrong.
 
     Raises:
         InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
@@ -107,8 +123,47 @@ def compare(
             return _first_launch(process, baseline, candidate, limit)
 
         process.say("a gain is confirmed in fresh processes")
-        Confirmation(launch, gains, has_time=process.has_time).refuse(wrong)
+        proof = _Proof(process, check)
+        Confirmation(
+            launch, gains, prove=lambda place: proof.failure(candidates[place]), has_time=process.has_time
+        ).refuse(wrong)
     return results, wrong
+
+
+class _Proof:
+    """Checks candidates on every dataset in processes of their own.
+
+    All candidates of a run see the same hostile data. In a process that they share, one that is right could leave its
+    results where one that is wrong there finds them.
+    """
+
+    def __init__(self, process: DeviceProcess, check: Callable[[Sequence[Job]], object]) -> None:
+        self._process = process
+        self._check = check
+        self._longest_s = 0.0
+
+    def failure(self, candidate: Sequence[Job]) -> str | None:
+        """Why it is wrong; machines fail, too, so only a second failure of three is believed."""
+        if self._longest_s and not self._process.has_time(self._longest_s):
+            self._process.notes.append(NOT_ALONE)
+            return None
+        start_s = time.monotonic()
+        failure = self._alone(candidate)
+        self._longest_s = max(self._longest_s, time.monotonic() - start_s)
+        if failure is None:
+            return None
+        for _ in range(SECOND_LOOKS):
+            failure = self._alone(candidate)
+            if failure is not None:
+                return f"wrong in a process of its own: {failure}"
+        return None
+
+    def _alone(self, candidate: Sequence[Job]) -> str | None:
+        self._process.end_worker()
+        if not empty(self._process.scratch):  # a file is memory, too
+            return f"files that cannot be removed were left in {self._process.scratch}"
+        found = self._check(candidate)
+        return found.message if isinstance(found, Failed) else None
 
 
 def _refuse_hidden(done: CompareDone, standing: Sequence[int], wrong: dict[int, str]) -> None:
