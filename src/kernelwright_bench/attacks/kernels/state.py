@@ -227,7 +227,7 @@ def _draw_crib(rng: random.Random, dialect: Dialect) -> Sample:
     room, probes, base = rng.randrange(8, 14), rng.choice((24, 48, 64)), BASES["sums"]
     part, most = 3 * room + 1, rng.choice((8.0, 9.0, 12.0))
     known = [name for name in ("private-array", "below-stack", "beyond-guard") if name in stores_of(dialect)]
-    name = rng.choice(["driver", "driver", *known] if dialect == "opencl" else known)
+    name = rng.choice(["driver"] * 6 + known if dialect == "opencl" else known)
     words = part * base.most_units
     store = _driver(rng, words) if name == "driver" else stores_of(dialect)[name](rng, base, words)
     factors = rng.randrange(1 << 20, 1 << 31) | 1, rng.randrange(3, 1 << 20) * 2 + 1
