@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -203,7 +204,7 @@ def test_vllm_gets_a_config_for_each_measured_key(tuned_run, tmp_path):
 def test_sglang_needs_the_version_that_names_its_folder(tuned_run, tmp_path):
     with pytest.raises(UserError, match="does not record Triton's version"):
         export_run(tuned_run, tmp_path / "out", formats=["sglang"])
-    everything = export_run(tuned_run, tmp_path / "out")
+    everything = export_run(tuned_run, tmp_path / "out")  # leaves it out, since nobody asked for it by name
     assert "scale_configs.py" in {each.name for each in everything}
 
 
@@ -217,3 +218,16 @@ def test_the_autotuner_gets_the_measured_choice_inside_the_domain_alone(tuned_ru
     assert [each["BLOCK"] for each in prune(configs, {"n": 4099})] == [256]
     assert prune(configs, {"n": 5_000_000}) == [{"BLOCK": 128, "num_warps": 4}]  # the baseline
     assert prune(configs, {}) == configs
+
+
+def test_the_version_of_triton_is_in_what_servers_read(triton_problem, tmp_path):
+    class Recorded(SimulatedMachine):
+        def device(self, selector, language):
+            return replace(super().device(selector, language), facts={"triton": "3.6.0"})
+
+    settings = TuneSettings(budget=Budget(evaluations=3), data_seed=1)
+    tune(triton_problem(), settings=settings, run=tmp_path / "run", machine=Recorded(lambda c, w: 1.0 if c else 3.0))
+    vllm, sglang = export_run(tmp_path / "run", tmp_path / "out", formats=["vllm", "sglang"])
+    assert json.loads(vllm.read_text())["triton_version"] == "3.6.0"
+    assert sglang.parent.name == "triton_3_6_0"
+    assert "triton_version" not in json.loads(sglang.read_text())
