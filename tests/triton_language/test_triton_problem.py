@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from triton_problems import HEADER, HOPPER, KERNEL, PROBLEM
@@ -132,7 +136,7 @@ def test_a_template_as_agents_get_it_loads_again(triton_problem):
 
 
 def test_no_export_is_asked_of_triton_that_needs_macros():
-    assert set(formats_for("triton")) == {"json", "t4", "choice"}
+    assert set(formats_for("triton")) == {"json", "t4", "choice", "configs", "vllm", "sglang"}
 
 
 # The launch of what was compiled
@@ -176,3 +180,54 @@ def test_a_finished_run_is_exported_as_its_language_allows(triton_problem, tmp_p
     for name in ("source", "header"):
         with pytest.raises(UserError, match="its values are arguments of the launch"):
             export_run(tmp_path / "run", tmp_path / "out", formats=(name,))
+
+
+@pytest.fixture
+def tuned_run(triton_problem, tmp_path):
+    settings = TuneSettings(budget=Budget(evaluations=4), data_seed=1)
+    small_blocks = {"even": 128, "odd": 256}
+
+    def cost(config, workload):
+        return (1.0 if config["BLOCK"] == small_blocks[workload.name] else 2.0) if config else 3.0
+
+    tune(triton_problem(), settings=settings, run=tmp_path / "run", machine=SimulatedMachine(cost))
+    return tmp_path / "run"
+
+
+def test_vllm_gets_a_config_for_each_measured_key(tuned_run, tmp_path):
+    (file,) = export_run(tuned_run, tmp_path / "out", formats=["vllm"])
+    found = json.loads(file.read_text())
+    assert file.name.startswith("device_name=")
+    assert [(key, found[key]["BLOCK"]) for key in found if key != "triton_version"] == [("4096", 128), ("4099", 256)]
+
+
+def test_sglang_needs_the_version_that_names_its_folder(tuned_run, tmp_path):
+    with pytest.raises(UserError, match="does not record Triton's version"):
+        export_run(tuned_run, tmp_path / "out", formats=["sglang"])
+    everything = export_run(tuned_run, tmp_path / "out")  # leaves it out, since nobody asked for it by name
+    assert "scale_configs.py" in {each.name for each in everything}
+
+
+def test_the_autotuner_gets_the_measured_choice_inside_the_domain_alone(tuned_run, tmp_path, monkeypatch):
+    (file,) = export_run(tuned_run, tmp_path / "out", formats=["configs"])
+    stand_in = SimpleNamespace(Config=lambda constants, **options: {**constants, **options})
+    monkeypatch.setitem(sys.modules, "triton", stand_in)
+    made = runpy.run_path(str(file))
+    configs, prune = made["CONFIGS"], made["prune"]
+    assert [each["BLOCK"] for each in prune(configs, {"n": 4096})] == [128]
+    assert [each["BLOCK"] for each in prune(configs, {"n": 4099})] == [256]
+    assert prune(configs, {"n": 5_000_000}) == [{"BLOCK": 128, "num_warps": 4}]  # the baseline
+    assert prune(configs, {}) == configs
+
+
+def test_the_version_of_triton_is_in_what_servers_read(triton_problem, tmp_path):
+    class Recorded(SimulatedMachine):
+        def device(self, selector, language):
+            return replace(super().device(selector, language), facts={"triton": "3.6.0"})
+
+    settings = TuneSettings(budget=Budget(evaluations=3), data_seed=1)
+    tune(triton_problem(), settings=settings, run=tmp_path / "run", machine=Recorded(lambda c, w: 1.0 if c else 3.0))
+    vllm, sglang = export_run(tmp_path / "run", tmp_path / "out", formats=["vllm", "sglang"])
+    assert json.loads(vllm.read_text())["triton_version"] == "3.6.0"
+    assert sglang.parent.name == "triton_3_6_0"
+    assert "triton_version" not in json.loads(sglang.read_text())

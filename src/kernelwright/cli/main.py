@@ -493,7 +493,8 @@ def export(
         list[str] | None,
         typer.Option(
             "--format",
-            help="source, header, torch, module, json, t4, t1, choice; may be repeated (default: all that fit).",
+            help="source, header, torch, module, json, t4, t1, choice, configs, vllm, sglang; "
+            "may be repeated (default: all that fit).",
         ),
     ] = None,
     to: Annotated[

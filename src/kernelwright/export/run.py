@@ -24,6 +24,7 @@ from kernelwright.export.subject import ExportedRun
 from kernelwright.export.summary import summary_document
 from kernelwright.export.torch.module import module_file
 from kernelwright.export.torch.operator import torch_files
+from kernelwright.export.triton import configs_file, sglang_files, vllm_files
 from kernelwright.modules.problem_files import signature_of
 from kernelwright.source.language import Language
 from kernelwright.store.files import explain, write_atomically
@@ -46,6 +47,9 @@ _WRITERS: Mapping[str, _Writer] = MappingProxyType(
         "t4": lambda run: {f"{run.identifier}.t4.json": _json(t4_document(run))},
         "t1": lambda run: {f"{run.identifier}.t1.json": _json(t1_document(run))},
         "choice": choice_file,
+        "configs": configs_file,
+        "vllm": vllm_files,
+        "sglang": sglang_files,
     }
 )
 
@@ -53,13 +57,13 @@ FORMATS = tuple(_WRITERS)
 """`source`: the winning source, ready to compile. `header`: C/C++ configs with their selection by sizes, and launches.
 `torch`: a folder with a PyTorch operator. `module`: KernelBench's `ModelNew`, of a PyTorch module's program. `json`: a
 plain summary, with the dispatch table. `t4`: the community's results format. `t1`: its input format. `choice`: what
-`check` measures again."""
+`check` measures again. `configs`: a list of `triton.Config` with pruning. `vllm`, `sglang`: these servers' JSON."""
 
 
 def formats_for(language: Language, *, is_module: bool = False) -> tuple[str, ...]:
     """The formats that a kernel in this language has; one more where it is a PyTorch module's program."""
     absent = {"torch"} if language != "cuda" else set()
-    absent |= {"source", "header", "t1"} if language == "triton" else set()
+    absent |= {"source", "header", "t1"} if language == "triton" else {"configs", "vllm", "sglang"}
     return tuple(name for name in FORMATS if name not in absent | (set() if is_module else {"module"}))
 
 
@@ -101,13 +105,19 @@ def export_run(
     if loss is not None and not 0 < loss < 1:
         raise UsageError(f"the loss is {loss:g}, expected a fraction between 0 and 1", hint="2 % is 0.02")
     exported = ExportedRun.read(Path(run), loss=loss)
+    if exported.template.language != "triton" and (found := {"configs", "vllm", "sglang"} & set(formats or ())):
+        raise UserError(f"{min(found)!r} is for Triton kernels; this one is {exported.template.language}")
     files: dict[str, bytes] = {}
     is_module = formats is None and signature_of(exported.problem.reference) is not None
     for name in chosen if formats is not None else formats_for(exported.template.language, is_module=is_module):
         try:
             files |= _WRITERS[name](exported)
         except UserError:
-            if formats is not None or name not in ("torch", "module") or exported.result.best_config is None:
+            if (
+                formats is not None
+                or name not in ("torch", "module", "vllm", "sglang")
+                or exported.result.best_config is None
+            ):
                 raise  # what nobody asked for by name is left out where a kernel cannot become one
     return [_write(Path(out), name, data) for name, data in files.items()]
 
