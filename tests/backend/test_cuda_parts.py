@@ -78,6 +78,25 @@ def test_time_is_from_the_first_kernels_start_to_the_last_ones_end():
     assert watch.time([nothing, nothing]) == pytest.approx(0.007)
 
 
+def test_several_launches_begin_at_a_random_place_of_the_devices_queue():
+    watch, waits_ns = stopwatch(None), []
+
+    def launch(_kernel, *words):
+        waits_ns.append(ctypes.c_uint64.from_address(ctypes.c_void_p.from_address(words[8]).value).value)
+        return (0,)
+
+    def ahead(launch_count):
+        waits_ns.clear()
+        watch.time([nothing] * launch_count)
+        assert waits_ns[-1] > 0  # the one that waits for the host comes last
+        assert not any(waits_ns[:-1])
+        return len(waits_ns) - 1
+
+    watch._driver.cuLaunchKernel = launch
+    assert {ahead(1) for _ in range(20)} == {0}
+    assert len({ahead(2) for _ in range(40)}) > 3
+
+
 def test_records_that_come_late_are_waited_for():
     watch = stopwatch(Recorder([], seen(), [], seen((2000, 5000))[1:]))
     assert watch.time([nothing]) == pytest.approx(0.003)
