@@ -226,7 +226,7 @@ class KernelReference:
         session.download(buffer, found.reshape(-1).view(np.uint8))
         if dtype.kind == "bool":
             return found.astype(np.bool_)
-        return found.astype(np.float64, copy=False) if dtype.kind == "float" else found
+        return _converted(found, np.dtype(np.float64), self._crew) if dtype.kind == "float" else found
 
     def _module(self, rendered: Job, backend: Backend, device: DeviceInfo, session: DeviceSession) -> Module:
         known = self._modules.get(rendered.unit.id)
@@ -309,13 +309,18 @@ def _stored(values: Array, argument: Argument, crew: Crew) -> Array:
     """The bytes that the kernel gets."""
     dtype = DTYPES[argument.dtype]
     storage = np.dtype(np.uint8) if dtype.kind == "bool" else dtype.numpy_dtype
-    flat = np.ascontiguousarray(values).reshape(-1)
-    if flat.dtype != storage:
-        found = np.empty(flat.size, storage)
+    return _converted(np.ascontiguousarray(values), storage, crew).reshape(-1).view(np.uint8)
 
-        def convert(span: tuple[int, int]) -> None:
-            found[slice(*span)] = flat[slice(*span)]
 
-        crew.each(convert, crew.spans(flat.size, least=_CONVERTED_TOGETHER))
-        flat = found
-    return flat.view(np.uint8)
+def _converted(values: Array, dtype: np.dtype[Any], crew: Crew) -> Array:
+    """A contiguous array as one of `dtype`; the same one where it is of that already."""
+    if values.dtype == dtype:
+        return values
+    found = np.empty(values.shape, dtype)
+    flat, into = values.reshape(-1), found.reshape(-1)
+
+    def convert(span: tuple[int, int]) -> None:
+        into[slice(*span)] = flat[slice(*span)]
+
+    crew.each(convert, crew.spans(flat.size, least=_CONVERTED_TOGETHER))
+    return found
