@@ -222,6 +222,12 @@ class RunView:
         return {name: float(entry.get("weight", 1.0)) for name, entry in self.started.workloads.items()}
 
     @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """What was asked for, with the budget that later sessions were given."""
+        budgets = [session.budget for session in self.sessions if session.budget is not None]
+        return {**self.started.settings, **({"budget": budgets[-1]} if budgets else {})}
+
+    @cached_property
     def spent_s(self) -> float:
         """Budget seconds used so far, over all sessions."""
         spent = [session.spent_s for session in self.sessions]
