@@ -265,3 +265,25 @@ def test_full_measurement_is_preferred_over_an_estimate_and_a_failure() -> None:
 def test_recording_without_evaluations_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nothing to replay"):
         Recording.read(write_sample_run(tmp_path / "run", evaluations=0))
+
+
+def comparison_of(*ids: str, rejected: dict[str, str] | None = None) -> FinalistsCompared:
+    rows = {name: tuple((1.0,) * 3 for _ in ids) for name in ("small", "big")}
+    return FinalistsCompared(ids, tuple({} for _ in ids), rows, rejected or {})
+
+
+def test_a_later_session_without_time_undoes_no_comparison() -> None:
+    first, short = comparison_of("base", "a", "b"), {"a": "not confirmed: the budget left no more time"}
+    view = RunView.of([STARTED, first, comparison_of("base", rejected=short)])
+    assert view.comparison == first
+
+
+def test_what_a_later_session_found_wrong_stands_no_more() -> None:
+    first, wrong = comparison_of("base", "a", "b"), {"a": "its first launch takes too long"}
+    view = RunView.of([STARTED, first, comparison_of("base", rejected=wrong)])
+    assert view.comparison == dataclasses.replace(first, rejected=wrong)
+
+
+def test_a_later_comparison_that_left_something_counts_alone() -> None:
+    later = comparison_of("base", "c", rejected={"a": "wrong"})
+    assert RunView.of([STARTED, comparison_of("base", "a"), later]).comparison == later

@@ -25,6 +25,7 @@ from kernelwright.cli.optimize_words import (
     PartOption,
     PolicyOption,
     ProblemOption,
+    ProfileOption,
     RepeatedRunOption,
     SearcherOption,
     StartOption,
@@ -289,6 +290,7 @@ def optimize(
     out: ProblemOption = None,
     replay: RepeatedRunOption = None,
     budget: BudgetOption = "120s",
+    profile: ProfileOption = None,
     model: ModelOption = "rules",
     max_cost: MaxCostOption = None,
     max_tokens: MaxTokensOption = None,
@@ -320,20 +322,31 @@ def optimize(
       kernelwright optimize layer_norm.cl rows=2048 hidden=1024 eps=1e-5
 
       kernelwright optimize matmul --start baseline --budget 120s
+
+    Several problems share one budget, which goes where it is expected to save most of all their time:
+
+      kernelwright optimize softmax.cu rows=4096 gemm norm --budget 2h --profile trace.json
     """
+    from kernelwright.cli.batch.command import run_batch
+    from kernelwright.cli.batch.words import batch_words
     from kernelwright.cli.commands.infer import KernelWords, inferred_problem
     from kernelwright.cli.commands.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
 
     if replay is not None and problem is None:
         raise typer.Exit(run_replay_optimize(replay, run=run, is_json=json, writes_report=report))
     said = KernelWords(require_problem(problem, replay), tuple(words or ()), grid=grid, block=block, out=out)
-    problem = inferred_problem(said, is_silent=json or quiet)
+    several = batch_words(said)
+    if several is None and profile is not None:
+        raise UsageError("--profile divides a budget among several problems, and one is named", hint="leave it out")
+    problem = inferred_problem(said, is_silent=json or quiet) if several is None else said.source
     optimize_words = OptimizeWords(
         problem=problem, budget=budget, model=model, policy=policy, memory="on" if memory else "off", start=start,
         searcher=searcher, seed=seed, device=device, jobs=jobs, run=run, cache=cache, finalists=finalists,
         rounds=rounds, is_json=json, writes_report=report, max_cost=max_cost, max_tokens=max_tokens, runner=runner,
         in_flight=in_flight, part=part, max_attempts=max_attempts, roles=roles,
     )  # fmt: skip
+    if several is not None:
+        raise typer.Exit(run_batch(optimize_words, several, profile))
     raise typer.Exit(run_optimize(optimize_words))
 
 
@@ -399,11 +412,16 @@ def resume(
 
     At most the evaluation that was in flight is lost. A finished run is only shown.
     """
+    from kernelwright.batch.record import is_batch
     from kernelwright.cli.commands.optimize import run_resume_optimize
     from kernelwright.cli.commands.tune import run_resume
     from kernelwright.results.optimize_result import is_optimize_run
     from kernelwright.store.view import RunView
 
+    if is_batch(run):
+        from kernelwright.cli.batch.command import run_resume_batch
+
+        raise typer.Exit(run_resume_batch(run, is_json=json))
     if is_optimize_run(RunView.read(run)):
         raise typer.Exit(run_resume_optimize(run, is_json=json, runner=runner))
     if runner:
@@ -441,9 +459,16 @@ def report(
     quiet: QuietFlag = False,
 ) -> None:
     """Write one self-contained HTML page that explains a run."""
+    from kernelwright.batch.record import is_batch
     from kernelwright.cli.output.damage import warn_of_damage
     from kernelwright.report.page import write_report
 
+    if is_batch(run):
+        from kernelwright.batch.view import BatchView
+        from kernelwright.report.html.batch import write_batch_report
+
+        print_written([write_batch_report(BatchView.read(run), out or run / "report.html")], is_json=json)
+        return
     print_written([write_report(run, out or run / "report.html")], is_json=json)
     warn_of_damage(run)
 
@@ -596,9 +621,16 @@ def show_runs(
 @show_app.command("run", short_help="Show one run: results, failures, time.")
 def show_run(run: RunArgument, *, json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     """Show one run: its result table, failures and where the time went."""
+    from kernelwright.batch.record import is_batch
     from kernelwright.cli.commands.show import print_run
     from kernelwright.cli.output.damage import warn_of_damage
 
+    if is_batch(run):
+        from kernelwright.batch.view import BatchView
+        from kernelwright.cli.batch.command import print_batch
+
+        print_batch(BatchView.read(run), is_json=json)
+        return
     print_run(run, is_json=json)
     warn_of_damage(run)
 

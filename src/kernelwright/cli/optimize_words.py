@@ -10,12 +10,16 @@ import typer
 KernelArgument = Annotated[
     Path | None,
     typer.Argument(
-        help="A kernel (.cl, .cu, .hip; FILE::kernel of several), or a problem's folder.", show_default=False
+        help="A kernel (.cl, .cu, .hip; FILE::kernel of several), a problem's folder, or a folder of these.",
+        show_default=False,
     ),
 ]
 ValuesArgument = Annotated[
     list[str] | None,
-    typer.Argument(help="Of a kernel: by-value arguments, as in rows=2048 eps=1e-5.", show_default=False),
+    typer.Argument(
+        help="Of a kernel: by-value arguments, as in rows=2048 eps=1e-5. Further problems, each with its own.",
+        show_default=False,
+    ),
 ]
 GridOption = Annotated[str | None, typer.Option(help="Of a kernel: blocks along x, y, z, as in 64,8 or rows.")]
 BlockOption = Annotated[str | None, typer.Option(help="Of a kernel: threads of a block along x, y, z.")]
@@ -27,6 +31,13 @@ RepeatedRunOption = Annotated[
 ]
 BudgetOption = Annotated[
     str, typer.Option(help="When to stop, both stages together: 120s, 5m, 400 (evaluations), or several: 5m,400.")
+]
+ProfileOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Of several problems: where the time goes, by Nsight Systems (cuda_gpu_kern_sum as CSV), a PyTorch "
+        "profiler's trace, or a CSV problem,time."
+    ),
 ]
 ModelOption = Annotated[
     str, typer.Option(help="Who proposes: rules (no key, no network), PROVIDER:NAME, openai:NAME@URL, replay:RUN.")

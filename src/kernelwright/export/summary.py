@@ -67,7 +67,7 @@ def summary_document(run: ExportedRun) -> dict[str, Any]:
         "ended": result.reason,
         "device": dict(started.device),
         "environment": dict(started.environment),
-        "settings": dict(started.settings),
+        "settings": dict(view.settings),
         "notes": [{"level": note.level, "text": note.text} for note in view.notes],
     }
 

@@ -33,10 +33,7 @@ from kernelwright.replaying.record import Recorded, ReplayDiverged
 from kernelwright.replaying.site import ReplaySite, WatchedFolder
 from kernelwright.results.node_records import require_nodes
 from kernelwright.results.optimize_result import OptimizeResult, is_optimize_run
-from kernelwright.store.event import (
-    NodeJudged,
-    Noted,
-)
+from kernelwright.store.event import CUT_SHORT, INTERRUPTED, OUT_OF_BUDGET, NodeJudged, Noted, SessionStarted
 from kernelwright.store.run_folder import RunFolder, default_run_path
 from kernelwright.store.view import RunView
 from kernelwright.template.load import problem_files
@@ -45,6 +42,7 @@ from kernelwright.tree.registry import DIRECT
 from kernelwright.tuning.listener import Progress, RunListener, SilentListener
 from kernelwright.tuning.loop import RunClock
 from kernelwright.tuning.machine import LocalMachine, Machine
+from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.tuning.tune import TuningProblem
 
 
@@ -117,10 +115,12 @@ def resume_optimize(
     agent: Agent | None = None,
     policy: SelectionPolicy | None = None,
     runner: str = "",
+    budget: Budget | None = None,
 ) -> OptimizeResult:
     """Continue an interrupted run of `optimize` to the end of its own budget; a finished one is only read.
 
-    `runner` is another spool than the one that the run has asked so far.
+    `runner` is another spool than the one that the run has asked so far. A longer `budget`, which counts what earlier
+    sessions have spent, also continues a run that its budget has ended.
 
     Raises:
         StoreError: no run of `optimize` there, or another process writes to it.
@@ -133,9 +133,10 @@ def resume_optimize(
             again = f"continue it with `kernelwright resume {shlex.quote(str(run))}`"
             raise StoreError(f"{run} is a run of `tune`", hint=again)
         require_nodes(OptimizeResult(view), frozen=True)
-        if view.finished is not None and view.finished.reason != "interrupted":
+        goes_on = CUT_SHORT | {OUT_OF_BUDGET} if budget is not None else {INTERRUPTED}
+        if view.finished is not None and view.finished.reason not in goes_on:
             return OptimizeResult(view)
-        settings = OptimizeSettings.from_record(view.started.settings)
+        settings = OptimizeSettings.from_record(view.settings).within(budget)
         if runner and not settings.runner:
             raise UsageError("this run was measured here, not through a spool", hint="resume it without --runner")
         settings = dataclasses.replace(settings, runner=runner or settings.runner)
@@ -200,10 +201,17 @@ def replay_optimize(
             proposer = DirectAgent(own) if settings.policy == DIRECT else own
             for session in known.sessions:
                 known.begin(session)
+                settings = settings.within(_budget_of(session.started))
                 site = ReplaySite(known)
                 parts = SessionParts(subject, settings, site, folder, files, listener, proposer, policy, known)
                 result = _replayed(Session(parts), folder, known)
     return ReplayedRun(result, known.place, tuple(differences))
+
+
+def _budget_of(session: SessionStarted | None) -> Budget | None:
+    """The budget that a recorded session was given; None: the one before."""
+    given = session.budget if session is not None else None
+    return TuneSettings.from_record({"budget": given}).budget if given is not None else None
 
 
 def _replayed(session: Session, folder: RunFolder, known: Recorded) -> OptimizeResult:

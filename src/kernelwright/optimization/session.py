@@ -615,17 +615,21 @@ class Session:
         folder = self._parts.folder
         return OptimizeResult(RunView.of(folder.read(), folder=folder.path))
 
-    def _session_started(self, spent_s: float, evaluated: Mapping[str, int] | None = None) -> SessionStarted:
-        return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s, evaluated=evaluated)
+    def _session_started(
+        self, spent_s: float, evaluated: Mapping[str, int] | None = None, before: RunView | None = None
+    ) -> SessionStarted:
+        budget = dataclasses.asdict(self._parts.settings.tune.budget)
+        is_told = before is not None and before.settings.get("budget") != budget
+        return SessionStarted(time.time(), os.getpid(), spent_s, evaluated, budget if is_told else None)
 
     def _started_again(self, view: RunView) -> SessionStarted:
         """What a resumed session begins with: the time that is spent, and how far each node was."""
         recorded = self._parts.recorded
         known = recorded.session.started if recorded is not None else None
         if known is not None:
-            return self._session_started(known.spent_s, known.evaluated)
+            return self._session_started(known.spent_s, known.evaluated, view)
         counts = evaluated_counts(self._parts.folder.path / NODES_FOLDER)
-        return self._session_started(view.spent_s + self._unrecorded_s(view), counts)
+        return self._session_started(view.spent_s + self._unrecorded_s(view), counts, view)
 
 
 def _import_searcher(name: str) -> None:

@@ -109,6 +109,10 @@ class OptimizeSettings:
         if self.most_nodes < 1:
             raise UsageError(f"most_nodes is {self.most_nodes!r}, expected at least 1")
 
+    def within(self, budget: Budget | None) -> OptimizeSettings:
+        """The same with another budget; None: with its own."""
+        return self if budget is None else dataclasses.replace(self, tune=dataclasses.replace(self.tune, budget=budget))
+
     @property
     def lifts_later(self) -> bool:
         """Whether kernels are written without parameters, and lifted into templates where the policy says so."""

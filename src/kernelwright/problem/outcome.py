@@ -18,6 +18,9 @@ Stage = Literal["render", "build", "resources", "launch", "check", "time"]
 
 STAGES: tuple[Stage, ...] = ("render", "build", "resources", "launch", "check", "time")
 
+NO_TIME = "the budget left no more time"
+"""In the reason why a candidate is out: it was not found to fail, or the failure could not be looked into."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutputError:

@@ -386,7 +386,7 @@ def _environment_part(view: RunView, whole: OptimizeResult | None) -> dict[str, 
             ("Device", device_facts(started.device)),
             ("While measured", measuring_facts(view)),
             ("Software", facts_in(started.environment)),
-            ("Settings", facts_in(started.settings)),
+            ("Settings", facts_in(view.settings if whole is None else whole.view.settings)),
             (
                 "Run",
                 (

@@ -55,6 +55,8 @@ class SessionStarted:
     """Budget seconds that earlier sessions used."""
     evaluated: Mapping[str, int] | None = None
     """By node with a log, the evaluations in it, for a resumed run of `optimize`; None: not told."""
+    budget: Mapping[str, Any] | None = None
+    """The whole run's from here on, earlier sessions included; None: as before."""
     kind: Literal["session_started"] = "session_started"
 
 
@@ -142,6 +144,7 @@ class Noted:
 
 
 INTERRUPTED = "interrupted"
+OUT_OF_BUDGET = "budget"
 OUT_OF_TIME = "out-of-time"
 """The run's end where its budget was over in the middle of something: what was under way came to nothing."""
 CUT_SHORT = frozenset({INTERRUPTED, OUT_OF_TIME})

@@ -5,6 +5,7 @@ Every number here is derived from events by pure functions; nothing is stored tw
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, assert_never
 
 from kernelwright.errors import Location, StoreError
 from kernelwright.problem.config import Config
-from kernelwright.problem.outcome import STAGES, Failed, Outcome, Passed, Stage
+from kernelwright.problem.outcome import NO_TIME, STAGES, Failed, Outcome, Passed, Stage
 from kernelwright.store.event import (
     ActionChosen,
     BaselineMeasured,
@@ -65,7 +66,7 @@ class RunView:
     """The latest one that was measured."""
     evaluations: tuple[Evaluated, ...] = ()
     comparison: FinalistsCompared | None = None
-    """The latest one."""
+    """The latest one that left anything standing, without what a later one found wrong."""
     dispatch: DispatchProbed | None = None
     """The latest one."""
     notes: tuple[Noted, ...] = ()
@@ -127,7 +128,9 @@ class RunView:
                 case SessionStarted():
                     sessions.append(event)
                     finished = None
-                case BaselineMeasured() | FinalistsCompared() | DispatchProbed() | MemoryRecalled():
+                case FinalistsCompared():
+                    latest[event.kind] = _standing(latest.get(event.kind), event)
+                case BaselineMeasured() | DispatchProbed() | MemoryRecalled():
                     latest[event.kind] = event
                 case Noted():
                     notes.append(event)
@@ -220,6 +223,12 @@ class RunView:
     def weights(self) -> Mapping[str, float]:
         """The weight of each workload in the objective, in the problem's order."""
         return {name: float(entry.get("weight", 1.0)) for name, entry in self.started.workloads.items()}
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """What was asked for, with the budget that later sessions were given."""
+        budgets = [session.budget for session in self.sessions if session.budget is not None]
+        return {**self.started.settings, **({"budget": budgets[-1]} if budgets else {})}
 
     @cached_property
     def spent_s(self) -> float:
@@ -319,6 +328,14 @@ class RunView:
         """`names` in the problem's order of workloads; unknown ones last."""
         order = {name: place for place, name in enumerate(self.started.workloads)}
         return sorted(names, key=lambda name: order.get(name, len(order)))
+
+
+def _standing(before: FinalistsCompared | None, now: FinalistsCompared) -> FinalistsCompared:
+    """What a run stands on once a later session has compared: what it had no time for undoes no earlier claim."""
+    if before is None or any(each not in now.rejected for each in now.candidate_ids[1:]):
+        return now
+    wrong = {each: why for each, why in now.rejected.items() if NO_TIME not in why}
+    return dataclasses.replace(before, rejected={**before.rejected, **wrong})
 
 
 def is_partial(evaluated: Evaluated) -> bool:

@@ -127,6 +127,17 @@ class GainPerCost:
             return Stop("limit", f"node {best.index} runs at {share:.0%} of the floor: at most {left:.2f}x is left")
         return _Scoring(tree, self, budget).choice()
 
+    def expected_gain(self, tree: Tree, limit_value: float | None) -> float:
+        """Which part of the best node's time is expected to go, 0 to 1: by the best new structure, or by all tuning.
+
+        Args:
+            tree: with a working baseline.
+            limit_value: the objective at the device's floor; None: unknown.
+        """
+        if tree.best is None:
+            return 0.0
+        return _fraction(_Scoring(tree, self, BudgetLeft(limit_value=limit_value)).hope())
+
 
 class _Scoring:
     """One choice."""
@@ -188,6 +199,14 @@ class _Scoring:
         if not self._budget.is_sparing and max(gain, rate * (self._left or 0.0)) < least:
             return Stop("no-gain", f"no action is expected to gain more than {math.expm1(least):.1%}")
         return chosen.expansion
+
+    def hope(self) -> float:
+        """The largest gain of one structure, or of tuning one to the end."""
+        structures = [each.gain for each in self._structures()]
+        nodes = {
+            each.expansion.node for node in self._tree.working for each in (*self._tuning(node), *self._lifting(node))
+        }
+        return max([0.0, *structures, *(self._gain_to_the_end(self._tree[index]) for index in nodes)])
 
     def _is_young(self, expansion: Expansion) -> bool:
         """Whether it is the tuning of what a model wrote, and of which hardly more than the default is known."""

@@ -83,7 +83,7 @@ def time_words(view: RunView) -> str:
 
     `time: 20 s asked, 21 s used (baseline 4 s, parameters 11 s, final comparison 6 s); before that 3 s of set-up, ...`
     """
-    finished, asked_s = view.finished, view.started.settings.get("budget", {}).get("seconds")
+    finished, asked_s = view.finished, view.settings.get("budget", {}).get("seconds")
     if finished is None or not asked_s or not finished.spent_on:
         return ""
     shown = {purpose: seconds for purpose, seconds in finished.spent_on.items() if purpose != SET_UP}

@@ -205,7 +205,7 @@ def run_resume_optimize(run: Path, *, is_json: bool, runner: str = "") -> int:
 def _show(
     result: OptimizeResult, *, is_json: bool, writes_report: bool, more: Mapping[str, Any] = MappingProxyType({})
 ) -> int:
-    written, failure = _write_files(result) if writes_report else ([], None)
+    written, failure = write_run_files(result) if writes_report else ([], None)
     if is_json:
         typer.echo(json.dumps({**optimize_summary(result), **more, "files": [str(path) for path in written]}, indent=2))
     else:
@@ -229,7 +229,7 @@ def _show(
     return 0 if result.tree.best is not None else 1
 
 
-def _write_files(result: OptimizeResult) -> tuple[list[Path], KernelwrightError | None]:
+def write_run_files(result: OptimizeResult) -> tuple[list[Path], KernelwrightError | None]:
     """Write report and exports; what was written, and the first thing that went wrong."""
     folder = result.folder
     assert folder is not None

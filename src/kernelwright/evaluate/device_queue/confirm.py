@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from kernelwright.evaluate.statistics import geometric_mean_interval, is_gain
-from kernelwright.problem.outcome import Failed
+from kernelwright.problem.outcome import NO_TIME, Failed
 
 FRESH_PROCESSES = 2
 MOST_FRESH_PROCESSES = 8
@@ -51,8 +51,6 @@ MOST_AGAIN = 24
 
 CONFIRMED_FROM = 1.5
 """Lower speedups differ too little from 1 to be told by so few launches."""
-
-NO_TIME = "the budget left no more time"
 
 SURE = 0.999
 """A gain of this confidence is one for a verdict too, however many candidates (up to 50) it is about."""

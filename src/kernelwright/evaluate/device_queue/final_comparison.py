@@ -28,7 +28,6 @@ from kernelwright.evaluate.device.timing import hidden_work, with_hidden_work
 from kernelwright.evaluate.device_queue.confirm import (
     BASELINE_LAUNCHES,
     FRESH_PROCESSES,
-    NO_TIME,
     SECOND_LOOKS,
     Clocks,
     Confirmation,
@@ -40,7 +39,7 @@ from kernelwright.evaluate.device_queue.confirm import (
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.process.scratch import empty
 from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied
-from kernelwright.problem.outcome import Failed, Measurement
+from kernelwright.problem.outcome import NO_TIME, Failed, Measurement
 
 COMPARE_WARMUP_COUNT = 3
 """Rounds of a comparison that do not count."""

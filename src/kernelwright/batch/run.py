@@ -1,0 +1,298 @@
+"""Runs a batch: slice by slice, the next one where it is expected to gain most for its time.
+
+```
+view = optimize_batch([Path("gemm"), Path("norm")], settings=settings, times=read_profile(Path("trace.json")))
+view = resume_batch(view.folder)        # after a kill; without an end of its own it goes on from what is recorded
+```
+Every slice ends in a final comparison, so that each run has its claim whenever the batch ends. A problem's slices grow
+with what it has had, so that comparisons take a bounded part of the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+from kernelwright.agent.base import Agent
+from kernelwright.batch import record
+from kernelwright.batch.profile import shares_of
+from kernelwright.batch.record import BatchMember, Slice
+from kernelwright.batch.view import BatchView, MemberView
+from kernelwright.errors import BudgetTooShort, KernelwrightError, UsageError, UserError
+from kernelwright.optimization.optimize import optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.results.optimize_result import OptimizeResult
+from kernelwright.store.event import INTERRUPTED, Event
+from kernelwright.store.lock import WriterLock
+from kernelwright.store.run_folder import default_run_path
+from kernelwright.tuning.listener import Progress, SilentListener
+from kernelwright.tuning.machine import Machine
+from kernelwright.tuning.settings import Budget
+from kernelwright.tuning.time_spent import FINALS, SET_UP
+from kernelwright.tuning.tune import TuningProblem
+
+LEAST_S = 20.0
+"""A shorter slice has hardly time for a comparison. A guess."""
+
+NO_FAILURES: Mapping[Path, KernelwrightError] = MappingProxyType({})
+
+MOST_FIRST_S = 120.0
+"""The first slice of a problem is no longer: as long as a run without words. A guess."""
+
+
+FINALS_TIMES = 3.0
+"""A slice lasts so many times as long as a final comparison at least: else it is for little else. A guess."""
+
+
+class BatchListener(Protocol):
+    """Hears of a batch, and of the run that is under way."""
+
+    def on_slice(self, view: BatchView, name: str, seconds: float) -> None:
+        """So many seconds go to this problem next."""
+        ...
+
+    def on_slice_end(self, view: BatchView, name: str) -> None:
+        """They are spent, or it failed."""
+        ...
+
+    def on_event(self, event: Event, progress: Progress) -> None:
+        """As a run's listener."""
+        ...
+
+    def on_progress(self, progress: Progress) -> None:
+        """As a run's listener."""
+        ...
+
+
+class SilentBatchListener(SilentListener):
+    """Hears and says nothing."""
+
+    def on_slice(self, view: BatchView, name: str, seconds: float) -> None:
+        """Ignore."""
+
+    def on_slice_end(self, view: BatchView, name: str) -> None:
+        """Ignore."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchParts:
+    """What runs are made with; tests replace it."""
+
+    machine: Callable[[], Machine | None] = lambda: None
+    """For each slice; None: as the settings say."""
+    agent: Callable[[], Agent | None] = lambda: None
+    now_s: Callable[[], float] = time.monotonic
+
+
+def optimize_batch(
+    problems: Sequence[Path],
+    *,
+    settings: OptimizeSettings,
+    failed: Mapping[Path, KernelwrightError] = NO_FAILURES,
+    times: Mapping[str, float] | None = None,
+    profile: str = "",
+    run: Path | None = None,
+    listener: BatchListener | None = None,
+    parts: BatchParts | None = None,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> BatchView:
+    """Optimise several problems under one budget.
+
+    Args:
+        problems: their folders or TOML files.
+        settings: of each run; the budget is that of all together, by the clock, and needs seconds.
+        failed: what was to be a problem and is none, and why: told beside the others.
+        times: time by kernel, of a profile; None: all problems count the same.
+        profile: what the profile is called.
+        run: the batch's folder to make; None: `runs/batch-TIME` in the current folder.
+        listener: hears of everything.
+        parts: machine, agent and clock.
+        tell: is told in words what a person should know of the profile.
+
+    Raises:
+        UserError: a setting makes no sense, no problem loads, or none is in the profile.
+        StoreError: the folder cannot be written.
+    """
+    if settings.tune.budget.evaluations is not None:
+        raise UsageError(
+            "evaluations of several problems cannot be added up", hint="say a budget in time: --budget 30m"
+        )
+    if settings.tune.budget.seconds is None:
+        raise UsageError("several problems need a budget in time", hint="say, for example, --budget 30m")
+    settings.selection_policy()  # says what is missing before anything is prepared
+    loaded = {name: path.absolute() for name, path in _named([*problems, *failed]).items()}
+    kernels, wrong = _kernels(loaded, failed)
+    if len(wrong) == len(loaded):
+        raise next(iter(wrong.values()))
+    shares = dict.fromkeys(loaded, 1 / len(loaded))
+    if times is not None:
+        found = shares_of(times, kernels)
+        shares = {name: found.by_problem.get(name, 0.0) for name in loaded}
+        for note in found.notes:
+            tell(note)
+    members = [BatchMember(name, str(path), shares[name]) for name, path in loaded.items()]
+    folder = _new_folder(run)
+    record.create(folder, members, settings, profile)
+    for name, error in wrong.items():
+        record.append(folder, Slice(name, 0.0, str(error), is_last=True))
+    return resume_batch(folder, listener=listener, parts=parts)
+
+
+def resume_batch(folder: Path, *, listener: BatchListener | None = None, parts: BatchParts | None = None) -> BatchView:
+    """Go on with a batch to the end of its budget.
+
+    Raises:
+        StoreError: there is none, it is damaged, or another process works on it.
+    """
+    with _writing(folder):
+        loop = _Loop(folder, listener or SilentBatchListener(), parts or BatchParts())
+        while loop.step():
+            pass
+    return BatchView.read(folder)
+
+
+def next_slice(view: BatchView) -> tuple[MemberView, float] | None:
+    """Whose turn it is, and for how many seconds; None: the time is over, or nothing is left to gain."""
+    open_members = [each for each in view.members if each.status in ("waiting", "open")]
+    if not open_members or (view.left_s < LEAST_S and view.spent_s > 0):
+        return None
+    lengths = {each.name: _length_s(view, each) for each in open_members}
+    chosen = max(open_members, key=lambda each: (each.worth / lengths[each.name], each.status == "waiting", each.share))
+    return chosen, lengths[chosen.name]
+
+
+def _length_s(view: BatchView, member: MemberView) -> float:
+    """As long as the first, then as long as what the problem has had; a rest that is too short goes with it.
+
+    In any case so long that most of it is not for the final comparison.
+    """
+    first_s = max(LEAST_S, min(MOST_FIRST_S, view.batch.budget_s / (2 * len(view.members))))
+    grown_s = member.spent_s * (2 if member.failure else 1)  # it may have been too short
+    seconds = min(max(first_s, grown_s, FINALS_TIMES * member.seconds_on(FINALS)), view.left_s)
+    return view.left_s if view.left_s - seconds < LEAST_S else seconds
+
+
+class _Loop:
+    """One process's work on a batch."""
+
+    def __init__(self, folder: Path, listener: BatchListener, parts: BatchParts) -> None:
+        self._folder = folder
+        self._listener = listener
+        self._parts = parts
+
+    def step(self) -> bool:
+        """One slice; False when there is none to give, or a person has stopped it."""
+        view = BatchView.read(self._folder)
+        chosen = next_slice(view)
+        if chosen is None:
+            return False
+        member, seconds = chosen
+        self._listener.on_slice(view, member.name, seconds)
+        begin_s = self._parts.now_s()
+        done = Slice(member.name, 0.0)
+        try:
+            done = dataclasses.replace(done, is_stopped=self._work(view, member, seconds).reason == INTERRUPTED)
+        except KeyboardInterrupt:
+            done = dataclasses.replace(done, is_stopped=True)
+        except (KernelwrightError, OSError) as error:
+            is_last = isinstance(error, UserError) and not isinstance(error, BudgetTooShort)
+            done = dataclasses.replace(done, failure=str(error), is_last=is_last)
+        record.append(self._folder, dataclasses.replace(done, seconds=self._parts.now_s() - begin_s))
+        self._listener.on_slice_end(BatchView.read(self._folder), member.name)
+        return not done.is_stopped
+
+    def _work(self, view: BatchView, member: MemberView, seconds: float) -> OptimizeResult:
+        """Spend a slice on a problem's run."""
+        own = view.batch.settings.tune.budget
+        parts, machine = self._parts, self._parts.machine()
+        if member.result is None:
+            shutil.rmtree(member.folder, ignore_errors=True)  # a kill may have left half of one
+            return optimize(
+                Path(member.member.problem),
+                settings=view.batch.settings.within(_seconds(own, seconds)),
+                run=member.folder,
+                listener=self._listener,
+                machine=machine,
+                agent=parts.agent(),
+            )
+        searched_s = max(LEAST_S / 2, seconds - member.seconds_on(SET_UP))  # which a run's own budget does not cover
+        budget = _seconds(own, member.result.view.spent_s + searched_s)
+        return resume_optimize(
+            member.folder, budget=budget, listener=self._listener, machine=machine, agent=parts.agent()
+        )
+
+
+def _seconds(budget: Budget, seconds: float) -> Budget:
+    return dataclasses.replace(budget, seconds=seconds)
+
+
+def _named(problems: Sequence[Path]) -> dict[str, Path]:
+    """The problems by names that are folders of a batch: each one's own, with a number where that is taken."""
+    named: dict[str, Path] = {}
+    for path in problems:
+        stem = path.resolve().name.removesuffix(".toml")
+        stem = path.resolve().parent.name if stem == "problem" else stem
+        name = next(each for each in _numbered(stem) if each not in named)
+        named[name] = path
+    return named
+
+
+def _numbered(stem: str) -> Iterator[str]:
+    yield stem
+    number = 1
+    while True:
+        number += 1
+        yield f"{stem}-{number}"
+
+
+def _kernels(
+    problems: Mapping[str, Path], failed: Mapping[Path, KernelwrightError]
+) -> tuple[dict[str, set[str]], dict[str, KernelwrightError]]:
+    """Of each problem that loads, the names of its kernels; why the others do not."""
+    kernels: dict[str, set[str]] = {}
+    known = {path.absolute(): error for path, error in failed.items()}
+    wrong = {name: known[path] for name, path in problems.items() if path in known}
+    for name, path in problems.items():
+        if name in wrong:
+            continue
+        try:
+            subject = TuningProblem.load(path)
+        except KernelwrightError as error:
+            wrong[name] = error
+            continue
+        steps = (*subject.baseline.template.steps, *subject.template.steps)
+        kernels[name] = {step.entry.partition("<")[0].strip() for step in steps}
+    return kernels, wrong
+
+
+def _new_folder(run: Path | None) -> Path:
+    """The batch's folder, made.
+
+    Raises:
+        UsageError: the named one holds something.
+    """
+    if run is None:
+        return default_run_path("batch")
+    run.mkdir(parents=True, exist_ok=True)
+    if any(run.iterdir()):
+        hint = f"continue it with `kernelwright resume {run}`" if record.is_batch(run) else "name another folder"
+        raise UsageError(f"the folder {run} holds something already", hint=hint)
+    return run
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Inside, no other process works on the batch."""
+    record.read(folder)
+    lock = WriterLock(folder / "lock")
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,1 @@
+"""`optimize` with several problems: its words, its live table, what it prints."""
