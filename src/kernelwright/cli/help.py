@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Kernel": ("entry", "grid", "block", "example"),
-    "Budget": ("budget", "max_cost", "max_tokens", "max_attempts", "repeats", "limit"),
+    "Budget": ("budget", "profile", "max_cost", "max_tokens", "max_attempts", "repeats", "limit"),
     "Search": ("searcher", "option", "prior", "start", "policy", "policies", "memory", "seed"),
     "Model": ("model", "models", "roles"),
     "Device": ("device", "jobs", "runner", "in_flight", "part", "replay"),
