@@ -31,7 +31,7 @@ from kernelwright.remote.messages import (
     parse,
 )
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.worker.claims import Lease, Claims
+from kernelwright.worker.claims import Claims, Lease
 
 ID = content_id("some request")
 WORK = RequestContext(
