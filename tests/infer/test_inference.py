@@ -46,6 +46,43 @@ def test_a_size_in_the_grid_may_be_a_word_of_its_own(tmp_path: Path) -> None:
     assert [each.shape for each in found.arguments if each.shape] == [("rows", "width")] * 2
 
 
+def test_one_word_that_no_argument_has_is_the_one_extent_that_no_guard_says(tmp_path: Path) -> None:
+    found = inferred(tmp_path, ROWS, "rows=37", "width=100", name="k.cu")
+    assert found.questions == ()
+    assert found.launch.grid == ("rows",)
+    assert [each.shape for each in found.arguments if each.shape] == [("rows", "width")] * 2
+    assert "rows says how much there is along x" in found.launch.note
+
+
+def test_threads_along_an_axis_without_a_guard_may_be_a_word(tmp_path: Path) -> None:
+    source = "__kernel void k(__global float *q, int heads) {\n  int t = get_global_id(1), h = get_global_id(0);\n"
+    source += "  if (h < heads) q[t * heads + h] *= 2;\n}\n"
+    found = inferred(tmp_path, source, "tokens=48", "heads=32")
+    assert found.sizes == {"heads": 32, "tokens": 48}
+    assert found.launch.grid == ("ceil_div(heads, 16)", "ceil_div(tokens, 16)")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("wdth=100", "width=100"), "did you mean 'width'"),  # a slip of the pen is no size
+        (("rows=37", "heads=2", "width=100"), "--grid X with 'rows' in it"),
+        (("rows=0", "width=100"), "leave it out"),
+        (("rows=3.5", "width=100"), "leave it out"),
+    ],
+)
+def test_other_words_that_no_argument_has_are_refused(tmp_path: Path, words: tuple[str, ...], hint: str) -> None:
+    with pytest.raises(UsageError, match="takes no argument") as caught:
+        inferred(tmp_path, ROWS, *words, name="k.cu")
+    assert hint in str(caught.value.hint)
+
+
+def test_a_word_is_no_extent_where_guards_say_all_of_them(tmp_path: Path) -> None:
+    source = "__kernel void k(__global float *x, int n) { int i = get_global_id(0); if (i < n) x[i] *= 2; }\n"
+    with pytest.raises(UsageError, match="takes no argument 'rows'"):
+        inferred(tmp_path, source, "n=100", "rows=4")
+
+
 @pytest.mark.parametrize(
     "guard", ["", '#ifndef TOPK\n#error "define TOPK"\n#endif\n', "#ifndef TOPK\n#define TOPK 2\n#endif\n"]
 )

@@ -20,7 +20,7 @@ from kernelwright.analysis.polynomial import ONE
 from kernelwright.errors import KernelwrightError, Location, SpecError, UsageError
 from kernelwright.infer.arguments import ArrayReader, dtype_of
 from kernelwright.infer.bounds import Bounds, Unbounded
-from kernelwright.infer.launch import LaunchReader
+from kernelwright.infer.launch import UNGUARDED, LaunchReader
 from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch, Question
 from kernelwright.infer.sizes import guess_sizes, size_names
 from kernelwright.infer.symbols import Symbols
@@ -182,6 +182,8 @@ class _Inference:
         self._shown = {each.name: name for each, name in zip(self._parameters, shown, strict=True)}
         self._questions: list[Question] = []
         self._guessed: set[str] = set()
+        self._launch_sizes: dict[str, int] = {}
+        """Sizes that a person says and no argument has: `rows` of a launch of as many blocks."""
         self._scalar_values: dict[str, str] = {}
         self._notes: dict[str, str] = {}
         self._dtypes = {each.name: self._dtype(each) for each in self._parameters}
@@ -273,12 +275,18 @@ class _Inference:
         own = [ONE_SIZE] if is_sizeless else []
         for name in self._words.names:
             if name not in {*known, *launch, *tables, *self._macros, *own}:
-                raise UsageError(
-                    f"the kernel {self._signature.name!r} takes no argument {name!r}; it takes {', '.join(known)}",
-                    hint=did_you_mean(name, [*known, *launch]) or "leave it out",
-                )
+                close = did_you_mean(name, [*known, *launch])
+                if close or not isinstance(self._words.numbers.get(name), int) or self._words.numbers[name] < 1:
+                    raise self._unknown_word(name, close or "leave it out")
+                self._launch_sizes[name] = int(self._words.numbers[name])
             if name not in self._words.numbers and name in known and name not in pointers:
                 raise UsageError(f"{name!r} is passed by value, so it is one number", hint=f"say {name}=NUMBER")
+
+    def _unknown_word(self, name: str, hint: str) -> UsageError:
+        known = ", ".join(each.name for each in self._parameters)
+        return UsageError(
+            f"the kernel {self._signature.name!r} takes no argument {name!r}; it takes {known}", hint=hint
+        )
 
     def _launch_names(self) -> frozenset[str]:
         """Names in a launch that is given or read: they may be sizes of their own."""
@@ -392,6 +400,8 @@ class _Inference:
             self._guessed.add(ONE_SIZE)
             reader = LaunchReader(self._analysis, self._signature, self._symbols, (ONE_SIZE,))
         found = self._told(reader)
+        if self._launch_sizes:
+            found = self._by_launch_size(found)
         if isinstance(found, Question):
             if self._given.asks:
                 self._questions.append(found)
@@ -406,6 +416,26 @@ class _Inference:
         elif array:
             found = replace(found, note=f"a block of these extents leaves {array!r} in local memory, or seems to")
         return found if self._settle(found) else None
+
+    def _by_launch_size(self, found: InferredLaunch | Question) -> InferredLaunch | Question:
+        """The launch with the size that no argument has as the extent that nothing else says.
+
+        Raises:
+            UsageError: there are several such sizes or extents, or none is missing.
+        """
+        (name, value), *others = self._launch_sizes.items()
+        is_open = isinstance(found, Question) or UNGUARDED in found.note
+        if is_open and not others:
+            self._symbols.values[name] = value
+            by_size = self._told(LaunchReader(self._analysis, self._signature, self._symbols, (name,)))
+            grid = by_size.grid if isinstance(by_size, InferredLaunch) else ()
+            axis = next((axis for axis, text in zip("xyz", grid, strict=False) if name in words_of(text)), "")
+            if isinstance(by_size, InferredLaunch) and axis:
+                told = f"{name} says how much there is along {axis}, which no guard does"
+                return replace(by_size, note=by_size.note.replace(UNGUARDED, told))
+        word = found.word if isinstance(found, Question) else ""
+        hint = f"if the launch has so many blocks, say where: {word} with {name!r} in it" if word else "leave it out"
+        raise self._unknown_word(name, hint)
 
     def _told(self, reader: LaunchReader) -> InferredLaunch | Question:
         """The launch as a person says it, as the host's code makes it, or as the kernel needs it."""
