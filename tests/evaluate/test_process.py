@@ -347,7 +347,7 @@ def test_interrupted_call_does_not_hand_its_answer_to_the_next(worker):
     call(worker, "echo", 1)
     threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
-        call(worker, "sleep", 1.0)
+        call(worker, "sleep", 30.0)
     assert call(worker, "echo", "mine") == "mine"
 
 
