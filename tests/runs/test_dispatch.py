@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import pytest
 from hypothesis import given
@@ -28,6 +30,7 @@ from kernelwright.dispatching.rule import (
 )
 from kernelwright.dispatching.table import DispatchTable, dispatch_table
 from kernelwright.errors import BaselineFailed, StoreError, UsageError, UserError
+from kernelwright.evaluate.base import Comparison
 from kernelwright.export.run import export_run
 from kernelwright.export.summary import dispatch_record
 from kernelwright.problem.config import Config
@@ -342,6 +345,36 @@ def test_a_config_that_is_wrong_on_a_probe_is_out(saxpy: Path, tmp_path: Path) -
     assert view.dispatch is not None
     assert any("y[0] is wrong" in reason for reason in view.dispatch.rejected.values())
     assert any("leaves out" in note.text for note in view.notes)
+
+
+class DroppingMachine(SimulatedMachine):
+    """A machine whose comparisons go on without a config that fails in them."""
+
+    def runner(self, problem: Problem, device: DeviceInfo, settings: TuneSettings) -> SimulatedRunner:
+        class Runner(SimulatedRunner):
+            def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:
+                left = [each for each in candidates if each.config.get("BLOCK") != 64]
+                found = super().compare(left, rounds=rounds)
+                gone = {each.id: "failed in the comparison" for each in candidates if each not in left}
+                return dataclasses.replace(found, rejected=gone) if found is not None else None
+
+        return Runner(problem, two_regimes, noise=0.005)
+
+
+def test_a_config_that_fails_in_the_comparison_is_out_and_the_others_keep_their_times(
+    saxpy: Path, tmp_path: Path
+) -> None:
+    run, _ = tuned(saxpy, tmp_path / "run")
+    table = probe_dispatch(run, count=4, machine=DroppingMachine(two_regimes))
+    assert all(config is None or config["BLOCK"] != 64 for config in table.configs)
+    dispatch = RunView.read(run).dispatch
+    assert dispatch is not None
+    assert set(dispatch.rejected.values()) == {"failed in the comparison"}
+    for name, rows in dispatch.samples_ms.items():
+        for config, row in zip(dispatch.configs, rows, strict=True):
+            if row and config:
+                wanted = two_regimes(Config(config), Workload(name, dispatch.shapes[name]))
+                assert median(row) == pytest.approx(wanted, rel=0.05)
 
 
 class FailingMachine(SimulatedMachine):

@@ -336,9 +336,10 @@ class _Prober:
             raise StoreError("this device cannot measure candidates side by side")
         for id_, reason in comparison.rejected.items():
             self._reject(id_, reason)
+        rows_of = {id_: row for row, id_ in enumerate(comparison.candidate_ids)}  # without those that failed in it
         for shape in problem.workloads:
             rows = comparison.samples_ms[shape.name]
-            by_place = dict(zip(candidates, rows[1:], strict=True))
+            by_place = {place: rows[rows_of[each.id]] for place, each in candidates.items() if each.id in rows_of}
             kept = (by_place.get(place, ()) for place in range(len(self._candidates)))
             self._known.samples_ms[shape.name] = (rows[0], *(row if _is_whole(row) else () for row in kept))
             self._known.shapes[shape.name] = shape
