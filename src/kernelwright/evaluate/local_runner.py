@@ -30,7 +30,7 @@ from kernelwright.errors import BaselineFailed, InfrastructureError, Kernelwrigh
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest, Incumbent, Reproduction
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.persistent_state import ALLOW_ASSEMBLY, ASSEMBLY_NOTE, NOTHING, Kept, kept_by
-from kernelwright.evaluate.builds.pool import BuildPool, BuildResult
+from kernelwright.evaluate.builds.pool import BuildFuture, BuildPool
 from kernelwright.evaluate.builds.render import plans_by_unit, render
 from kernelwright.evaluate.builds.scheduler import Turns
 from kernelwright.evaluate.device.arena import Job
@@ -80,7 +80,7 @@ class _Pending:
     request: EvaluationRequest
     rendered: tuple[Job, ...]
     future: EvaluationFuture
-    builds: list[Future[BuildResult]]
+    builds: list[BuildFuture]
     render_s: float
     is_running: bool = False
     """Whether its future is, which happens once though several devices may try."""
@@ -199,7 +199,7 @@ class LocalRunner:
         self._serving_lock = threading.Lock()
         self._claims: list[_Pending] = []
         """The claims of the only lane's thread, in whose turn they are settled."""
-        self._builds_ahead: dict[str, list[Future[BuildResult]]] = {}
+        self._builds_ahead: dict[str, list[BuildFuture]] = {}
         """By candidate: what was begun before anyone asked for an evaluation."""
         self._notes: list[str] = []
         self._measured_code = MeasuredCode()
@@ -389,14 +389,14 @@ class LocalRunner:
         pending.builds = ahead or self._submit(pending.rendered)
         remaining = threading.Semaphore(len(pending.builds) - 1)
 
-        def one_done(_: Future[BuildResult]) -> None:
+        def one_done(_: BuildFuture) -> None:
             if not remaining.acquire(blocking=False):  # the last one
                 self._builds_done(pending)
 
         for build in pending.builds:
             build.add_done_callback(one_done)
 
-    def _submit(self, rendered: Sequence[Job]) -> list[Future[BuildResult]]:
+    def _submit(self, rendered: Sequence[Job]) -> list[BuildFuture]:
         return [self._pool.submit(unit, plans) for unit, plans in plans_by_unit(rendered).items()]
 
     def _builds_done(self, pending: _Pending) -> None:
@@ -422,14 +422,11 @@ class LocalRunner:
             raise BaselineFailed(f"cannot render: {rendered.message}")
         ahead = self._builds_ahead.pop(candidate.id, None)
         builds = ahead or self._submit(rendered)
-        results = [build.result() for build in builds]
-        for result in results:
-            if isinstance(result.built, Failed):
-                raise BaselineFailed(
-                    f"the baseline does not build: {result.built.message}", hint=result.built.log or None
-                )
+        for built, _ in (build.result() for build in builds):
+            if isinstance(built, Failed):
+                raise BaselineFailed(f"the baseline does not build: {built.message}", hint=built.log or None)
         build_s, is_cached = _build_cost(builds)
-        return self._jobs(rendered, results), build_s, is_cached
+        return _jobs(rendered, builds), build_s, is_cached
 
     def _allow(self, baseline: Sequence[Job]) -> None:
         """Candidates may keep what the baseline does; a person is told where that may make a speedup.
@@ -520,10 +517,6 @@ class LocalRunner:
         self._turns.end_measurement()
         pending.future.set_exception(error)
 
-    def _jobs(self, rendered: Sequence[Job], results: Sequence[BuildResult]) -> tuple[Job, ...]:
-        artifacts = {each.built.unit.id: each.built for each in results if isinstance(each.built, Artifact)}
-        return tuple(built_job(each, artifacts[each.unit.id]) for each in rendered)
-
     def _place(self, built: Job) -> int:
         return self._order.index(built.workload)
 
@@ -541,8 +534,7 @@ class LocalRunner:
         """None for a claim that waits: it is answered when it is settled."""
         start_s = time.perf_counter()
         request = pending.request
-        results = [build.result() for build in pending.builds]
-        built = pending.built = tuple(sorted(self._jobs(pending.rendered, results), key=self._place))
+        built = pending.built = tuple(sorted(_jobs(pending.rendered, pending.builds), key=self._place))
         build_s, is_cached = _build_cost(pending.builds)
         failure = _kept(built).failure(self._allowed)
         if failure is not None:
@@ -595,20 +587,27 @@ def _adopt(station: _Station, built: Sequence[Job]) -> None:
         lane.adopt(built)
 
 
-def _build_cost(builds: Sequence[Future[BuildResult]]) -> tuple[float, bool]:
+def _jobs(rendered: Sequence[Job], builds: Sequence[BuildFuture]) -> tuple[Job, ...]:
+    """What the device is to launch, once everything is built."""
+    built = (build.result()[0] for build in builds)
+    artifacts = {each.unit.id: each for each in built if isinstance(each, Artifact)}
+    return tuple(built_job(each, artifacts[each.unit.id]) for each in rendered)
+
+
+def _build_cost(builds: Sequence[BuildFuture]) -> tuple[float, bool]:
     """Seconds of all builds, and whether every one of them came from the cache."""
-    results = [build.result() for build in builds if build.exception() is None]
-    return sum(result.build_s for result in results), all(result.is_cached for result in results)
+    costs = [build.result()[1] for build in builds if build.exception() is None]
+    return sum(cost.build_s for cost in costs), all(cost.is_build_cached for cost in costs)
 
 
-def _first_failure(builds: Sequence[Future[BuildResult]]) -> Failed | BaseException | None:
+def _first_failure(builds: Sequence[BuildFuture]) -> Failed | BaseException | None:
     for build in builds:
         if build.cancelled():
             return InfrastructureError("the build was given up, because the run is being stopped")
         error = build.exception()
         if error is not None:
             return error if isinstance(error, KernelwrightError) else InfrastructureError(f"the build pool: {error}")
-        built = build.result().built
+        built, _ = build.result()
         if isinstance(built, Failed):
             return built
     return None
