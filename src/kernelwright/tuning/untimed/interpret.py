@@ -190,9 +190,7 @@ def _check(
         for number, (key, candidate) in enumerate(reversed(distinct.items()), 1):
             if time.monotonic() > end_s:
                 break
-            outcomes[key] = (
-                runner.submit(EvaluationRequest(candidate, is_thorough=True, is_timed=False)).result().outcome
-            )
+            outcomes[key] = runner.submit(EvaluationRequest(candidate, is_thorough=True, is_timed=False)).result()[0]
             say(f"{number:,} of {len(distinct):,} programs are checked")
         return outcomes, tuple(runner.notes)
 
