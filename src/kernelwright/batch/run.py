@@ -118,9 +118,9 @@ def optimize_batch(
         raise next(iter(wrong.values()))
     shares = dict.fromkeys(loaded, 1 / len(loaded))
     if times is not None:
-        found = shares_of(times, kernels)
-        shares = {name: found.by_problem.get(name, 0.0) for name in loaded}
-        for note in found.notes:
+        found, notes = shares_of(times, kernels)
+        shares = {name: found.get(name, 0.0) for name in loaded}
+        for note in notes:
             tell(note)
     members = [BatchMember(name, str(path), shares[name]) for name, path in loaded.items()]
     folder = _new_folder(run)
