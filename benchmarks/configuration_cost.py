@@ -47,7 +47,7 @@ def evaluate(runner: LocalRunner, candidates: list[Candidate], incumbent: Incumb
         while candidates and len(in_flight) < runner.capacity:
             in_flight.add(runner.submit(EvaluationRequest(candidates.pop(0), incumbent=incumbent)))
         done, in_flight = wait(in_flight, return_when=FIRST_COMPLETED)
-        for outcome in (each.result().outcome for each in done):
+        for outcome, _ in (each.result() for each in done):
             raced(incumbent, outcome)
             if isinstance(outcome, Failed):
                 ends[outcome.reason] += 1
@@ -72,7 +72,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         os.environ["KERNELWRIGHT_CACHE_DIR"] = cache
         with LocalRunner(problem, device, settings) as runner:
-            outcome = runner.calibrate(load_baseline(problem, template)).outcome
+            outcome, _ = runner.calibrate(load_baseline(problem, template))
             assert isinstance(outcome, Passed)
             times_ms = medians_ms(outcome.measurements)
             weights = {workload.name: workload.weight for workload in problem.workloads}

@@ -139,7 +139,7 @@ def cpu_s() -> float:
 def evaluate(runner: LocalRunner, candidate: Candidate, incumbent: Incumbent) -> Spent:
     """Submit one, and wait for it."""
     start_s, start_cpu_s = time.perf_counter(), cpu_s()
-    outcome = runner.submit(EvaluationRequest(candidate, incumbent=incumbent)).result().outcome
+    outcome, _ = runner.submit(EvaluationRequest(candidate, incumbent=incumbent)).result()
     said = f"{outcome.stage}: {outcome.reason}" if isinstance(outcome, Failed) else "passed"
     return Spent(time.perf_counter() - start_s, cpu_s() - start_cpu_s, said)
 
@@ -192,7 +192,7 @@ def main() -> None:
         ]  # fmt: skip
         build_all(candidates, problem, device)
         with LocalRunner(problem, device, settings) as runner:
-            outcome = runner.calibrate(load_baseline(problem, template)).outcome
+            outcome, _ = runner.calibrate(load_baseline(problem, template))
             assert isinstance(outcome, Passed)
             times_ms = medians_ms(outcome.measurements)
             incumbent = Incumbent(times_ms, {"all": 1.0}, {name: each / 2 for name, each in times_ms.items()}, 0.5)

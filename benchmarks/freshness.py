@@ -86,10 +86,10 @@ def measured(problem: Path, given: argparse.Namespace) -> dict[str, Any]:
         runner.calibrate(subject.baseline)
         seconds, passed = [], []
         for candidate in candidates:
-            evaluation = runner.submit(EvaluationRequest(candidate)).result()
-            if isinstance(evaluation.outcome, Passed):
-                seconds.append(evaluation.cost.check_s + evaluation.cost.time_s)
-                medians = [statistics.median(each.samples_ms) for each in evaluation.outcome.measurements]
+            outcome, cost = runner.submit(EvaluationRequest(candidate)).result()
+            if isinstance(outcome, Passed):
+                seconds.append(cost.check_s + cost.time_s)
+                medians = [statistics.median(each.samples_ms) for each in outcome.measurements]
                 passed.append((math.prod(medians), candidate))
         best = min(passed, key=lambda each: each[0])[1]
         start_s = time.perf_counter()

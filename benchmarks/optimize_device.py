@@ -176,7 +176,7 @@ def _compared(example: Path, made: OptimizeResult, hand: Config | None, given: a
         runner.calibrate(subject.baseline)
         for name, candidate in candidates.items():
             request = EvaluationRequest(candidate, is_thorough=True, is_timed=False)
-            outcome = runner.submit(request).result().outcome
+            outcome, _ = runner.submit(request).result()
             if isinstance(outcome, Failed):
                 return {"error": f"{name}: {outcome.stage}: {outcome.message}"}
         comparison = runner.compare(list(candidates.values()), rounds=given.rounds)

@@ -18,7 +18,7 @@ from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.problem.model import Workload
-from kernelwright.problem.outcome import Evaluation, Passed
+from kernelwright.problem.outcome import Passed
 from kernelwright.search.registry import create
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.device_limits import build_space
@@ -80,7 +80,7 @@ class Race:
     def __init__(self, runner: LocalRunner, subject: TuningProblem) -> None:
         self._runner = runner
         self._workloads: Sequence[Workload] = subject.problem.workloads
-        outcome = runner.calibrate(subject.baseline).outcome
+        outcome, _ = runner.calibrate(subject.baseline)
         assert isinstance(outcome, Passed)
         self.baseline_ms = medians_ms(outcome.measurements)
         self._incumbent = Incumbent(
@@ -93,9 +93,8 @@ class Race:
     def run(self, candidate: Candidate) -> None:
         """Evaluate one candidate and count what it took."""
         request = EvaluationRequest(candidate, incumbent=self._incumbent)
-        evaluation: Evaluation = self._runner.submit(request).result()
-        self.spent_s += evaluation.cost.check_s + evaluation.cost.time_s
-        outcome = evaluation.outcome
+        outcome, cost = self._runner.submit(request).result()
+        self.spent_s += cost.check_s + cost.time_s
         if not isinstance(outcome, Passed):
             return
         dearest = max(self.baseline_ms, key=self.baseline_ms.__getitem__)

@@ -191,13 +191,13 @@ def measure_runs(example: str, file: Path, searchers: Sequence[str], *, repeats:
     done = {(row["searcher"], row["seed"]) for row in read_rows(file)}
     print(f"{example}: {space.feasible_count} feasible configurations on {device.name}", flush=True)
     with machine.runner(subject.problem, device, settings) as runner:
-        calibrated = runner.calibrate(subject.baseline).outcome
+        calibrated, _ = runner.calibrate(subject.baseline)
         assert isinstance(calibrated, Passed)
         baseline_ms = medians_ms(calibrated.measurements)
 
         def answer(config: Config) -> Observation:
             begin = time.perf_counter()
-            outcome = runner.submit(EvaluationRequest(Candidate(subject.template, config))).result().outcome
+            outcome, _ = runner.submit(EvaluationRequest(Candidate(subject.template, config))).result()
             cost_s = time.perf_counter() - begin
             if not isinstance(outcome, Passed):
                 return Observation(config, None, f"{outcome.stage}:{outcome.reason}", cost_s)

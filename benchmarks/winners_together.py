@@ -64,7 +64,7 @@ def measured(results: Mapping[str, OptimizeResult], *, rounds: int, device: str 
     with machine.runner(subject.problem, chosen, TuneSettings(device=device)) as runner:
         runner.calibrate(subject.baseline)
         for name, candidate in list(candidates.items()):
-            outcome = runner.submit(EvaluationRequest(candidate, is_thorough=True, is_timed=False)).result().outcome
+            outcome, _ = runner.submit(EvaluationRequest(candidate, is_thorough=True, is_timed=False)).result()
             if isinstance(outcome, Failed):
                 failed[name] = f"{outcome.stage}: {outcome.message}"
                 del candidates[name]

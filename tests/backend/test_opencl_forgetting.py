@@ -162,7 +162,7 @@ def compiled(opencl_device, pool, tmp_path):
     def compile_(source, options=(), *, plan=None):
         unit = BuildUnit("opencl", source, "k.cl", (), options, ("k",))
         if plan:
-            return pool.submit(unit, (plan,)).result(timeout=60).built
+            return pool.submit(unit, (plan,)).result(timeout=60)[0]
         folder = tmp_path / f"artifact-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         return get_backend("opencl").compile(unit, opencl_device, folder)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.batch.run import LEAST_S, BatchParts, SilentBatchListener, next_slice, optimize_batch, resume_batch
+from kernelwright.batch.run import LEAST_S, BatchListener, BatchParts, next_slice, optimize_batch, resume_batch
 from kernelwright.batch.view import BatchView
 from kernelwright.errors import InfrastructureError, SpecError, UsageError
 from kernelwright.optimization.settings import OptimizeSettings
@@ -56,7 +56,7 @@ def problems(tmp_path: Path, write_saxpy: Callable[..., Path]) -> list[Path]:
     return [write_saxpy(tmp_path / name) for name in ("first", "second", "third")]
 
 
-class Told(SilentBatchListener):
+class Told(BatchListener):
     """Keeps whose turn it was; ends the process, as it were, behind so many slices."""
 
     def __init__(self, most: int = 1000) -> None:

@@ -22,7 +22,7 @@ from kernelwright.export.run import export_choice, export_run
 from kernelwright.export.subject import ExportedRun
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem, Workload
-from kernelwright.problem.outcome import Evaluation, Failed
+from kernelwright.problem.outcome import Cost, Failed, Passed
 from kernelwright.template.model import Candidate
 from kernelwright.testing.simulated import CostFunction, SimulatedMachine, SimulatedRunner
 from kernelwright.tuning.settings import Budget, TuneSettings
@@ -163,7 +163,7 @@ def test_a_baseline_that_fails_blames_no_choice_and_stops_no_other(store: Path) 
 
 
 class _SlowRunner(SimulatedRunner):
-    def calibrate(self, baseline: Candidate) -> Evaluation:
+    def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
         time.sleep(30)
         return super().calibrate(baseline)
 

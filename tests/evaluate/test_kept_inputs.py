@@ -43,7 +43,8 @@ class Process(DeviceProcess):
         if job.kind == "check":
             return CheckDone(1.0, frozenset(), has_kept=not job.is_fresh)
         wall_ms = self.wall_ms.pop(0) if len(self.wall_ms) > 1 else self.wall_ms[0]
-        return TimeDone((1.0, 1.1), wall_ms, 3, False, Picked(7), "a clock", has_kept=not job.is_fresh)
+        measurement = Measurement("w", (1.0, 1.1), "a clock", wall_ms[0], 3)
+        return TimeDone(measurement, wall_ms, Picked(7), has_kept=not job.is_fresh)
 
     def try_worker(self, job, timeout_s):
         assert isinstance(job, ForgetJob)

@@ -164,7 +164,7 @@ def test_what_was_left_for_later_still_decides_before_a_claim(
     runner, subject = runner_of(write_saxpy(tmp_path / "wrong", (LINE, wrong)), 2.0)
     every: list[str] = []
     runner.keep_to(1e4 / 40, every.append)
-    cost = runner.calibrate(subject.baseline).cost
+    _, cost = runner.calibrate(subject.baseline)
     assert cost.deferred_s > 0
     told = [each for each in every if not each.startswith("waiting for ")]  # for another test, which has the device
     assert any("the rest before the claim" in each for each in told)
@@ -172,15 +172,15 @@ def test_what_was_left_for_later_still_decides_before_a_claim(
     assert any("the rest before the claim" in each for each in runner.notes)
     names = [workload.name for workload in subject.problem.workloads]
     beaten = Incumbent(dict.fromkeys(names, 1e6), dict.fromkeys(names, 1.0), dict.fromkeys(names, 1e6), 1.0)
-    found = runner.submit(request(subject, 64, beaten)).result(timeout=300).outcome
+    found, _ = runner.submit(request(subject, 64, beaten)).result(timeout=300)
     assert isinstance(found, Passed), "nobody has looked at sparse data yet"
     runner.complete()
     final = replace(request(subject, 64), is_thorough=True, is_timed=False)
-    outcome = runner.submit(final).result(timeout=300).outcome
+    outcome, _ = runner.submit(final).result(timeout=300)
     assert isinstance(outcome, Failed)
     assert "'sparse'" in outcome.message
     honest = replace(request(subject, 32), is_thorough=True, is_timed=False)
-    assert isinstance(runner.submit(honest).result(timeout=300).outcome, Passed)
+    assert isinstance(runner.submit(honest).result(timeout=300)[0], Passed)
 
 
 @pytest.mark.opencl
@@ -191,7 +191,7 @@ def test_what_is_left_for_later_is_reckoned_from_what_the_first_datasets_took(
     runner, subject = runner_of(saxpy, 50.0)
     told: list[str] = []
     runner.keep_to(1e5 / 16, told.append)
-    deferred_s = runner.calibrate(subject.baseline).cost.deferred_s
+    deferred_s = runner.calibrate(subject.baseline)[1].deferred_s
     rest = next(each for each in told if "the rest before the claim" in each)
     by_first_call_s = float(rest.rsplit("(about ", 1)[1].split(" s")[0])
     assert 0 < deferred_s < by_first_call_s / 2
@@ -213,7 +213,7 @@ def test_without_a_limit_in_time_every_dataset_comes_first(
 ) -> None:
     runner, subject = runner_of(saxpy, 50.0)
     runner.keep_to(None, lambda _text: None)
-    assert runner.calibrate(subject.baseline).cost.deferred_s == 0.0
+    assert runner.calibrate(subject.baseline)[1].deferred_s == 0.0
 
 
 @pytest.mark.opencl

@@ -50,7 +50,7 @@ def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None
     machine, subject = LocalMachine(), TuningProblem.load(folder)
     settings = TuneSettings(build_processes=1, data_seed=3, seconds_per_measurement=0.1)
     device = machine.device("opencl", "opencl")
-    found = {}
+    found, costs = {}, {}
     with machine.runner(subject.problem, device, settings) as runner:
         for station in runner._stations:
             station.lane.process.can_judge_aside = is_aside
@@ -58,43 +58,41 @@ def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None
         runner.calibrate(subject.baseline)
         for block in (16, 64, 128):
             candidate = Candidate(subject.template, Config({"BLOCK": block, "ITEMS": 2}))
-            found[block] = runner.submit(
-                EvaluationRequest(candidate, incumbent, is_thorough=is_thorough, is_timed=not is_thorough)
-            ).result(timeout=120)
-    return found, asked
+            request = EvaluationRequest(candidate, incumbent, is_thorough=is_thorough, is_timed=not is_thorough)
+            found[block], costs[block] = runner.submit(request).result(timeout=120)
+    return found, costs, asked
 
 
 def test_verdicts_are_the_same_by_quick_looks_and_by_the_referee(folder, monkeypatch):
-    aside, asked = outcomes(folder, monkeypatch, is_aside=True)
-    after, not_asked = outcomes(folder, monkeypatch, is_aside=False)
+    aside, costs, asked = outcomes(folder, monkeypatch, is_aside=True)
+    after, _, not_asked = outcomes(folder, monkeypatch, is_aside=False)
     assert (asked, not_asked) == ([True, False, False], [False, False, False])
-    assert isinstance(aside[16].outcome, Passed)
-    assert {each.workload for each in aside[16].outcome.measurements} == {"small", "large"}
-    assert aside[16].outcome.errors == (), "how far off it is, within what is allowed, no one has asked"
-    assert 0 < after[16].outcome.errors[0].tolerance_fraction <= 1
+    assert isinstance(aside[16], Passed)
+    assert {each.workload for each in aside[16].measurements} == {"small", "large"}
+    assert aside[16].errors == (), "how far off it is, within what is allowed, no one has asked"
+    assert 0 < after[16].errors[0].tolerance_fraction <= 1
     for block in (64, 128):
-        assert isinstance(aside[block].outcome, Failed)
-        assert (aside[block].outcome.stage, aside[block].outcome.reason) == (
-            after[block].outcome.stage,
-            after[block].outcome.reason,
+        assert isinstance(aside[block], Failed)
+        assert (aside[block].stage, aside[block].reason) == (
+            after[block].stage,
+            after[block].reason,
         )
-    cost = aside[16].cost
-    assert cost.check_s > 0
-    assert cost.time_s > 0
+    assert costs[16].check_s > 0
+    assert costs[16].time_s > 0
 
 
 @pytest.mark.thorough
 def test_thorough_verdicts_are_the_same_too(folder, monkeypatch):
-    aside, _ = outcomes(folder, monkeypatch, is_aside=True, is_thorough=True)
-    after, _ = outcomes(folder, monkeypatch, is_aside=False, is_thorough=True)
-    assert aside[16].outcome == after[16].outcome
-    assert isinstance(aside[16].outcome, Passed)
+    aside, _, _ = outcomes(folder, monkeypatch, is_aside=True, is_thorough=True)
+    after, _, _ = outcomes(folder, monkeypatch, is_aside=False, is_thorough=True)
+    assert aside[16] == after[16]
+    assert isinstance(aside[16], Passed)
     for block in (64, 128):
-        assert (aside[block].outcome.stage, aside[block].outcome.reason) == (
-            after[block].outcome.stage,
-            after[block].outcome.reason,
+        assert (aside[block].stage, aside[block].reason) == (
+            after[block].stage,
+            after[block].reason,
         )
-        assert isinstance(aside[block].outcome, Failed)
+        assert isinstance(aside[block], Failed)
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +107,10 @@ def touching(tmp_path_factory, write_saxpy):
 
 
 def test_memory_that_is_touched_is_noticed_and_the_referee_names_it(touching, monkeypatch):
-    found, asked = outcomes(touching, monkeypatch, is_aside=True)
+    found, _, asked = outcomes(touching, monkeypatch, is_aside=True)
     assert asked == [True, False, False]
-    assert isinstance(found[16].outcome, Passed)
-    assert [found[block].outcome.reason for block in (64, 128)] == ["input-changed", "out-of-bounds"]
+    assert isinstance(found[16], Passed)
+    assert [found[block].reason for block in (64, 128)] == ["input-changed", "out-of-bounds"]
 
 
 def test_what_is_hopeless_is_let_go_after_its_first_timed_launch(folder, monkeypatch):
@@ -120,17 +118,17 @@ def test_what_is_hopeless_is_let_go_after_its_first_timed_launch(folder, monkeyp
     unbeatable = Incumbent(
         baseline_ms=dict.fromkeys(names, 1.0), weights=names, best_ms=dict.fromkeys(names, 1e-9), value=1e-9
     )
-    found, asked = outcomes(folder, monkeypatch, is_aside=True, incumbent=unbeatable)
+    found, _, asked = outcomes(folder, monkeypatch, is_aside=True, incumbent=unbeatable)
     assert asked == [True, False, False], "wrong ones are found before they are let go"
-    (measured,) = found[16].outcome.measurements
+    (measured,) = found[16].measurements
     assert (len(measured.samples_ms), measured.stopped_early, measured.warmup_count) == (1, True, 0)
-    assert isinstance(found[64].outcome, Failed)
+    assert isinstance(found[64], Failed)
 
 
 def test_what_would_be_the_best_is_judged_by_the_referee(folder, monkeypatch):
     names = {"small": 1.0, "large": 2.0}
     slow = Incumbent(baseline_ms=dict.fromkeys(names, 1e6), weights=names, best_ms=dict.fromkeys(names, 1e6), value=1.0)
-    found, asked = outcomes(folder, monkeypatch, is_aside=True, incumbent=slow)
+    found, _, asked = outcomes(folder, monkeypatch, is_aside=True, incumbent=slow)
     assert asked == [True, False, False]
-    assert [each.output for each in found[16].outcome.errors] == ["y"]
-    assert not found[16].outcome.stopped_early
+    assert [each.output for each in found[16].errors] == ["y"]
+    assert not found[16].stopped_early

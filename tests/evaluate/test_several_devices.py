@@ -15,7 +15,7 @@ from kernelwright.evaluate.device.probe import probe_devices, select_devices
 from kernelwright.evaluate.device_queue.queue import DeviceLane
 from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.problem.config import Config
-from kernelwright.problem.outcome import Evaluation, Passed
+from kernelwright.problem.outcome import Cost, Outcome, Passed
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import TuneSettings
@@ -45,7 +45,7 @@ def runner_on(devices: tuple[DeviceInfo, ...], subject: TuningProblem) -> LocalR
     return LocalRunner(subject.problem, devices[0], settings, peers=devices[1:])
 
 
-def evaluate_all(runner: LocalRunner, subject: TuningProblem) -> Iterator[Evaluation]:
+def evaluate_all(runner: LocalRunner, subject: TuningProblem) -> Iterator[tuple[Outcome, Cost]]:
     values = [(block, items) for block in (32, 64, 128) for items in (1, 2, 4)]
     futures = [
         runner.submit(EvaluationRequest(Candidate(subject.template, Config({"BLOCK": block, "ITEMS": items}))))
@@ -77,7 +77,7 @@ def test_all_devices_evaluate_and_agree(
         runner.calibrate(subject.baseline)
         evaluations = list(evaluate_all(runner, subject))
         comparison = runner.compare([subject.baseline, subject.baseline], rounds=6)
-    assert all(isinstance(each.outcome, Passed) for each in evaluations)
+    assert all(isinstance(outcome, Passed) for outcome, _ in evaluations)
     assert len(set(seen)) == 2, "both devices had work"
     assert comparison is not None
 
@@ -102,7 +102,7 @@ def test_a_device_lost_in_the_middle_costs_no_evaluation(
         evaluations = list(evaluate_all(runner, subject))
         notes = "\n".join(runner.notes)
     assert len(evaluations) == 9
-    assert all(isinstance(each.outcome, Passed) for each in evaluations)
+    assert all(isinstance(outcome, Passed) for outcome, _ in evaluations)
     assert "failed and is left out from here on: fell off the bus" in notes
 
 
@@ -115,7 +115,7 @@ def test_a_device_that_never_worked_is_left_out_and_named(
         runner.calibrate(subject.baseline)
         evaluations = list(evaluate_all(runner, subject))
         notes = "\n".join(runner.notes)
-    assert all(isinstance(each.outcome, Passed) for each in evaluations)
+    assert all(isinstance(outcome, Passed) for outcome, _ in evaluations)
     assert f"{gone.id} failed and is left out" in notes
 
 
@@ -141,4 +141,4 @@ def test_the_machine_gives_a_runner_for_all_that_were_chosen(
     first = machine.device("opencl:all", "opencl")
     with machine.runner(subject.problem, first, TuneSettings()) as runner:
         assert runner.capacity >= 2 * len(devices)
-        assert isinstance(runner.calibrate(subject.baseline).outcome, Passed)
+        assert isinstance(runner.calibrate(subject.baseline)[0], Passed)

@@ -109,9 +109,9 @@ def test_a_crash_is_blamed_after_the_baseline_ran_and_the_next_candidate_goes_to
         process.standby.settle()
         before, control = process.worker, process.baseline["small"].artifact.unit
         found = [
-            runner.submit(EvaluationRequest(Candidate(subject.template, Config({"BLOCK": block, "ITEMS": 2}))))
-            .result(timeout=120)
-            .outcome
+            runner.submit(EvaluationRequest(Candidate(subject.template, Config({"BLOCK": block, "ITEMS": 2})))).result(
+                timeout=120
+            )[0]
             for block in (16, 64, 32)
         ]
         process.standby.settle()

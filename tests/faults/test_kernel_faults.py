@@ -166,7 +166,7 @@ def test_what_dies_in_a_process_that_another_candidate_damaged_is_tried_once_mor
         monkeypatch.setattr(WorkerProcess, "call", call)
         outcomes = []
         for candidate in (damaging, harmless, guilty):
-            outcomes.append(runner.submit(EvaluationRequest(candidate)).result().outcome)
+            outcomes.append(runner.submit(EvaluationRequest(candidate)).result()[0])
             damages = damages or {units[-1]}
     assert [type(each) for each in outcomes] == [Passed, Passed, Failed]
     assert len(ran) > 1
@@ -258,7 +258,7 @@ def test_a_finalist_that_is_right_by_luck_is_rejected(
 
     def final_check(runner: MeasuringRunner, mode: str) -> Outcome:
         candidate = Candidate(subject.template, Config({"MODE": mode}))
-        return runner.submit(EvaluationRequest(candidate, is_thorough=True, is_timed=False)).result().outcome
+        return runner.submit(EvaluationRequest(candidate, is_thorough=True, is_timed=False)).result()[0]
 
     with machine.runner(
         subject.problem, machine.device(None, "opencl"), TuneSettings(seconds_per_measurement=0.2)

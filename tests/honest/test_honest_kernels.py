@@ -34,7 +34,7 @@ def outcomes_of(problem: str, folder: Path, data_seed: int) -> dict[tuple[str, s
             if key[0] == problem:
                 template = template_of_text(subject.problem, source, spec=subject.problem.kernel)
                 request = EvaluationRequest(Candidate(template, Config({})), is_thorough=True, is_timed=False)
-                found[key] = runner.submit(request).result().outcome
+                found[key] = runner.submit(request).result()[0]
     return found
 
 

@@ -19,7 +19,7 @@ from kernelwright.optimization.optimize import optimize, replay_optimize, resume
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem, Workload
-from kernelwright.problem.outcome import Cost, Evaluation, Passed
+from kernelwright.problem.outcome import Cost, Passed
 from kernelwright.remote.site import LocalSite
 from kernelwright.results.verdict import is_short
 from kernelwright.store.event import Evaluated, Event
@@ -58,31 +58,31 @@ class SlowRunner(SimulatedRunner):
         self._baseline_check_s = 1.4 if baseline_s is None else baseline_s / slowness - 0.6
         self._best = 1.0
 
-    def calibrate(self, baseline: Candidate) -> Evaluation:
-        return self._taking(super().calibrate(baseline), check_s=self._baseline_check_s, time_s=0.6)
+    def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
+        passed, _ = super().calibrate(baseline)
+        return passed, self._taking(check_s=self._baseline_check_s, time_s=0.6)
 
     def submit(self, request: EvaluationRequest) -> EvaluationFuture:
         future = super().submit(request)
-        evaluation = future.result()
-        time_ms = evaluation.outcome.measurements[0].samples_ms[0] if isinstance(evaluation.outcome, Passed) else 1e9
+        outcome, _ = future.result()
+        time_ms = outcome.measurements[0].samples_ms[0] if isinstance(outcome, Passed) else 1e9
         is_proven = request.is_thorough or time_ms < self._best
         self._best = min(self._best, time_ms)
         if request.is_thorough:
             self._clock.seconds += STRESS_SECONDS  # which is a limit of time, on any machine
         time_s = 0.0 if request.is_thorough else 0.3
-        taken = self._taking(evaluation, check_s=0.5 if is_proven else 0.05, time_s=time_s)
         again: EvaluationFuture = type(future)()
-        again.set_result(taken)
+        again.set_result((outcome, self._taking(check_s=0.5 if is_proven else 0.05, time_s=time_s)))
         return again
 
     def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:
         self._clock.seconds += self._slowness * 0.03 * len(candidates) * rounds
         return super().compare(candidates, rounds=rounds)
 
-    def _taking(self, evaluation: Evaluation, *, check_s: float, time_s: float) -> Evaluation:
+    def _taking(self, *, check_s: float, time_s: float) -> Cost:
         spent = Cost(build_s=0.0, check_s=self._slowness * check_s, time_s=self._slowness * time_s)
         self._clock.seconds += spent.total_s
-        return Evaluation(evaluation.candidate_id, evaluation.outcome, spent)
+        return spent
 
 
 class SlowMachine:
@@ -456,7 +456,7 @@ class Stopped(SlowMachine):
                     self._press()
                 return self
 
-            def calibrate(self, baseline: Candidate) -> Evaluation:
+            def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
                 self._press()
                 return super().calibrate(baseline)
 

@@ -36,7 +36,7 @@ from kernelwright.export.summary import dispatch_record
 from kernelwright.problem.config import Config
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
-from kernelwright.problem.outcome import Evaluation, Failed
+from kernelwright.problem.outcome import Cost, Failed, Passed
 from kernelwright.report.page import write_report
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
@@ -382,7 +382,7 @@ class FailingMachine(SimulatedMachine):
 
     def runner(self, problem: Problem, device: DeviceInfo, settings: TuneSettings) -> SimulatedRunner:
         class Runner(SimulatedRunner):
-            def calibrate(self, baseline: Candidate) -> Evaluation:
+            def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
                 for workload in problem.workloads:
                     if workload.sizes["n"] == 131072:
                         raise BaselineFailed(f"the baseline does not run on workload {workload.name!r}")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.evaluate.statistics import confidence_for, least_rounds, median_interval
 from kernelwright.problem.config import Config
-from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
+from kernelwright.problem.outcome import Cost, Failed, Measurement, Passed
 from kernelwright.results.verdict import NOT_ENOUGH
 from kernelwright.store.event import BaselineMeasured, Evaluated
 from kernelwright.template.model import Candidate
@@ -64,8 +64,8 @@ class SlowRunner:
         assert request.is_thorough
         self.clock.seconds += self.check_s
         outcome = Failed("check", "mismatch", "wrong") if request.candidate.id in self.wrong else Passed(())
-        future: Future[Evaluation] = Future()
-        future.set_result(Evaluation(request.candidate.id, outcome, Cost()))
+        future: EvaluationFuture = Future()
+        future.set_result((outcome, Cost()))
         return future
 
     def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:

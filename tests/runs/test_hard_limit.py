@@ -16,7 +16,7 @@ from kernelwright.optimization.optimize import optimize, replay_optimize, resume
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem, Workload
-from kernelwright.problem.outcome import Evaluation
+from kernelwright.problem.outcome import Cost, Passed
 from kernelwright.store.event import OUT_OF_TIME
 from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
@@ -64,7 +64,7 @@ class HangingRunner(SimulatedRunner):
     def stop(self) -> None:
         self._stopped.set()
 
-    def calibrate(self, baseline: Candidate) -> Evaluation:
+    def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
         if self._hangs_in == "calibrate":
             self._hang("the reference is called for the first time")
         return super().calibrate(baseline)

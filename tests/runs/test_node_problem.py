@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.agent.written import written_template
-from kernelwright.optimization.nodes.problem import node_files, to_toml
+from kernelwright.optimization.nodes.problem import node_files
+from kernelwright.problem.toml.writing import to_toml
 from kernelwright.template.load import problem_files
 from kernelwright.tuning.tune import TuningProblem
 

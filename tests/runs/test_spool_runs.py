@@ -36,7 +36,7 @@ from kernelwright.export.run import export_run
 from kernelwright.optimization.optimize import optimize, resume_optimize
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
-from kernelwright.problem.outcome import Evaluation, Failed
+from kernelwright.problem.outcome import Cost, Failed, Passed
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.report.page import write_report
 from kernelwright.results.optimize_result import OptimizeResult
@@ -124,7 +124,7 @@ def test_a_round_at_a_time_is_enough(plain: Path, tmp_path: Path, spool: Path) -
 
 def test_what_the_worker_refuses_is_said_here(plain: Path, tmp_path: Path, spool: Path) -> None:
     class Failing(SimulatedRunner):
-        def calibrate(self, baseline: Candidate) -> Evaluation:
+        def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
             raise BaselineFailed("it is wrong at 3", hint="mend it")
 
     class Machine(SimulatedMachine):

@@ -2,8 +2,8 @@
 
 ```
 times = read_profile(Path("report_cuda_gpu_kern_sum.csv"))
-found = shares_of(times, {"gemm": {"gemm_kernel"}, "norm": {"layer_norm"}})
-found.by_problem      # {"gemm": 0.61, "norm": 0.07}; the rest of the time is no problem's
+shares, notes = shares_of(times, {"gemm": {"gemm_kernel"}, "norm": {"layer_norm"}})
+shares                # {"gemm": 0.61, "norm": 0.07}; the rest of the time is no problem's
 ```
 Three kinds of file: Nsight Systems' `cuda_gpu_kern_sum` as CSV, the PyTorch profiler's Chrome trace as JSON, and a CSV
 with a column of names, of problems or kernels, and one of times.
@@ -18,7 +18,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +29,6 @@ _TIMES = ("total time", "time", "duration", "share")
 """Beginnings of a heading, the best first: Nsight Systems tells per cent beside nanoseconds."""
 
 MOST_LISTED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """How much of the profiled time each problem has."""
-
-    by_problem: Mapping[str, float]
-    """0 to 1, of the time of all kernels; 0: none of its kernels is in the profile."""
-    notes: tuple[str, ...] = ()
-    """What a person should know: problems that are not there, kernels that several problems have."""
 
 
 def read_profile(path: Path) -> dict[str, float]:
@@ -60,8 +49,13 @@ def read_profile(path: Path) -> dict[str, float]:
     return times
 
 
-def shares_of(times: Mapping[str, float], kernels: Mapping[str, Collection[str]]) -> Shares:
-    """The problems' shares of the profiled time.
+def shares_of(
+    times: Mapping[str, float], kernels: Mapping[str, Collection[str]]
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """The problems' shares of the profiled time, and what a person should know.
+
+    A share is 0 to 1, of the time of all kernels; 0: none of its kernels is in the profile. Notes tell of problems that
+    are not there, and of kernels that several problems have.
 
     Args:
         times: as `read_profile` gives them.
@@ -86,7 +80,7 @@ def shares_of(times: Mapping[str, float], kernels: Mapping[str, Collection[str]]
         )
     absent = [problem for problem, share in found.items() if not share]
     notes += [f"{problem} is not in the profile: it comes last" for problem in absent]
-    return Shares(found, tuple(notes))
+    return found, tuple(notes)
 
 
 def plain_name(text: str) -> str:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Self
 
 from kernelwright.agent.base import Agent
 from kernelwright.batch import record
@@ -28,10 +28,10 @@ from kernelwright.errors import BudgetTooShort, KernelwrightError, UsageError, U
 from kernelwright.optimization.optimize import optimize, resume_optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.results.optimize_result import OptimizeResult
-from kernelwright.store.event import INTERRUPTED, Event
+from kernelwright.store.event import INTERRUPTED
 from kernelwright.store.lock import WriterLock
 from kernelwright.store.run_folder import default_run_path
-from kernelwright.tuning.listener import Progress, SilentListener
+from kernelwright.tuning.listener import SilentListener
 from kernelwright.tuning.machine import Machine
 from kernelwright.tuning.settings import Budget
 from kernelwright.tuning.time_spent import FINALS, SET_UP
@@ -50,34 +50,20 @@ FINALS_TIMES = 3.0
 """A slice lasts so many times as long as a final comparison at least: else it is for little else. A guess."""
 
 
-class BatchListener(Protocol):
-    """Hears of a batch, and of the run that is under way."""
+class BatchListener(SilentListener):
+    """Hears of a batch, and of the run that is under way, while it is open; as it is, it says nothing."""
 
     def on_slice(self, view: BatchView, name: str, seconds: float) -> None:
         """So many seconds go to this problem next."""
-        ...
 
     def on_slice_end(self, view: BatchView, name: str) -> None:
         """They are spent, or it failed."""
-        ...
 
-    def on_event(self, event: Event, progress: Progress) -> None:
-        """As a run's listener."""
-        ...
+    def __enter__(self) -> Self:
+        return self
 
-    def on_progress(self, progress: Progress) -> None:
-        """As a run's listener."""
-        ...
-
-
-class SilentBatchListener(SilentListener):
-    """Hears and says nothing."""
-
-    def on_slice(self, view: BatchView, name: str, seconds: float) -> None:
-        """Ignore."""
-
-    def on_slice_end(self, view: BatchView, name: str) -> None:
-        """Ignore."""
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,9 +118,9 @@ def optimize_batch(
         raise next(iter(wrong.values()))
     shares = dict.fromkeys(loaded, 1 / len(loaded))
     if times is not None:
-        found = shares_of(times, kernels)
-        shares = {name: found.by_problem.get(name, 0.0) for name in loaded}
-        for note in found.notes:
+        found, notes = shares_of(times, kernels)
+        shares = {name: found.get(name, 0.0) for name in loaded}
+        for note in notes:
             tell(note)
     members = [BatchMember(name, str(path), shares[name]) for name, path in loaded.items()]
     folder = _new_folder(run)
@@ -151,7 +137,7 @@ def resume_batch(folder: Path, *, listener: BatchListener | None = None, parts: 
         StoreError: there is none, it is damaged, or another process works on it.
     """
     with _writing(folder):
-        loop = _Loop(folder, listener or SilentBatchListener(), parts or BatchParts())
+        loop = _Loop(folder, listener or BatchListener(), parts or BatchParts())
         while loop.step():
             pass
     return BatchView.read(folder)

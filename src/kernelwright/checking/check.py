@@ -253,8 +253,7 @@ class _Check:
         ceilings = device_ceilings(self._device, runner.measure_ceilings, folder=knobs.cache_dir() / "ceilings")
         cache = self._settings.cache_of(is_cpu=self._device.shares_host_cores)
         least = floors(subject.problem, self._device, ceilings, cache=cache)
-        evaluation = runner.calibrate(subject.baseline)
-        baseline = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost)
+        baseline = BaselineMeasured(subject.baseline.id, *runner.calibrate(subject.baseline))
         pace = FinalsPace(
             FinalsCosts.of(subject.problem, baseline, []),
             rounds=self._settings.comparison_rounds,
@@ -442,11 +441,10 @@ def _rivals(choice: Choice, choices: Sequence[Choice], subject: TuningProblem) -
 
 def _proven(runner: MeasuringRunner, candidate: Candidate, least: Mapping[str, Floor]) -> Evaluated:
     """A candidate on every dataset, with what a launch takes; it fails where that is less than it can."""
-    evaluation = runner.submit(EvaluationRequest(candidate, is_thorough=True)).result()
-    outcome = evaluation.outcome
+    outcome, cost = runner.submit(EvaluationRequest(candidate, is_thorough=True)).result()
     if isinstance(outcome, Passed):
         outcome = doubted(outcome, least, medians_ms(outcome.measurements))
-    return Evaluated(0, candidate.id, dict(candidate.config), outcome, None, evaluation.cost, 0.0)
+    return Evaluated(0, candidate.id, dict(candidate.config), outcome, None, cost, 0.0)
 
 
 def _ratio(now: ConfidenceInterval, before: ConfidenceInterval) -> ConfidenceInterval:

@@ -325,7 +325,7 @@ class _Prober:
                 for place, candidate in list(candidates.items()):
                     is_thorough = is_tuned and candidate.id not in self._proven
                     request = EvaluationRequest(candidate, is_thorough=is_thorough, is_timed=False)
-                    outcome = runner.submit(request).result().outcome
+                    outcome, _ = runner.submit(request).result()
                     self._on_step()
                     if isinstance(outcome, Failed):
                         self._reject(candidate.id, f"{outcome.stage} on {outcome.workload}: {outcome.message}")

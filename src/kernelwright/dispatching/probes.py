@@ -26,6 +26,7 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.toml.file import read_text
+from kernelwright.problem.toml.writing import to_toml
 from kernelwright.roofline.work import floor_bytes, operations
 
 Sizes = Mapping[str, int]
@@ -267,19 +268,5 @@ def with_shapes(problem: Problem, shapes: Sequence[Workload], folder: Path) -> P
         for shape in shapes
     ]
     file = folder / problem.file.name
-    file.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in document.items()), encoding="utf-8")
+    file.write_text(to_toml(document), encoding="utf-8")
     return load_problem(file)
-
-
-def _toml(value: Any) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in value)
-            return f'"{escaped}"'
-        case Mapping():
-            return "{" + ", ".join(f"{_toml(name)} = {_toml(each)}" for name, each in value.items()) + "}"
-        case list():
-            return "[" + ", ".join(_toml(each) for each in value) + "]"
-    return repr(value)

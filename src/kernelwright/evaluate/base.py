@@ -3,7 +3,7 @@
 ```
 with runner:
     future = runner.submit(EvaluationRequest(candidate, incumbent=...))
-    evaluation = future.result()                # never raises for a candidate's failure
+    outcome, cost = future.result()             # never raises for a candidate's failure
     rounds = runner.compare([baseline, a, b])   # interleaved, for the final claim
 ```
 """
@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-from kernelwright.problem.outcome import Conditions, Evaluation, Failed
+from kernelwright.problem.outcome import Conditions, Cost, Failed, Outcome, Passed
 from kernelwright.template.model import Candidate
 
-EvaluationFuture = Future[Evaluation]
-"""Resolves to an `Evaluation`; raises only `InfrastructureError` (the machine) or `UserError` (the reference)."""
+EvaluationFuture = Future[tuple[Outcome, Cost]]
+"""Resolves to what came of a candidate and what it cost.
+
+Raises only `InfrastructureError` (the machine) or `UserError` (the reference)."""
 
 
 @dataclass(slots=True)
@@ -200,7 +202,7 @@ class MeasuringRunner(Runner, Protocol):
         """What a person should know of the calibration."""
         ...
 
-    def calibrate(self, baseline: Candidate) -> Evaluation:
+    def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
         """Build, check and time the baseline; must come before `submit`.
 
         Raises:

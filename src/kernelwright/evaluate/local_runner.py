@@ -30,7 +30,7 @@ from kernelwright.errors import BaselineFailed, InfrastructureError, Kernelwrigh
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest, Incumbent, Reproduction
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.persistent_state import ALLOW_ASSEMBLY, ASSEMBLY_NOTE, NOTHING, Kept, kept_by
-from kernelwright.evaluate.builds.pool import BuildPool, BuildResult
+from kernelwright.evaluate.builds.pool import BuildFuture, BuildPool
 from kernelwright.evaluate.builds.render import plans_by_unit, render
 from kernelwright.evaluate.builds.scheduler import Turns
 from kernelwright.evaluate.device.arena import Job
@@ -54,7 +54,7 @@ from kernelwright.evaluate.process.scratch import make_scratch
 from kernelwright.evaluate.process.worker_process import WorkerProcess
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.model import Problem
-from kernelwright.problem.outcome import Cost, Evaluation, Failed, Outcome, Passed
+from kernelwright.problem.outcome import Cost, Failed, Outcome, Passed
 from kernelwright.template.model import Candidate
 
 LOOK_AHEAD = 2
@@ -80,25 +80,24 @@ class _Pending:
     request: EvaluationRequest
     rendered: tuple[Job, ...]
     future: EvaluationFuture
-    builds: list[Future[BuildResult]]
+    builds: list[BuildFuture]
     render_s: float
     is_running: bool = False
     """Whether its future is, which happens once though several devices may try."""
     built: tuple[Job, ...] = ()
-    claim: Evaluation | None = None
+    claim: tuple[Passed, Cost] | None = None
     """By a quick look it is faster than what it raced against: it waits for the thorough check."""
 
     @property
-    def claimed(self) -> Passed:
-        """What it claims."""
+    def claimed_ms(self) -> dict[str, float]:
+        """The times that it claims, by workload."""
         assert self.claim is not None
-        assert isinstance(self.claim.outcome, Passed)
-        return self.claim.outcome
+        return complete_ms(self.claim[0])
 
     @property
     def order(self) -> float:
         """Sorts the fastest claim first."""
-        times_ms = complete_ms(self.claimed).values()
+        times_ms = self.claimed_ms.values()
         return math.fsum(map(math.log, times_ms)) / max(1, len(times_ms))
 
 
@@ -199,7 +198,7 @@ class LocalRunner:
         self._serving_lock = threading.Lock()
         self._claims: list[_Pending] = []
         """The claims of the only lane's thread, in whose turn they are settled."""
-        self._builds_ahead: dict[str, list[Future[BuildResult]]] = {}
+        self._builds_ahead: dict[str, list[BuildFuture]] = {}
         """By candidate: what was begun before anyone asked for an evaluation."""
         self._notes: list[str] = []
         self._measured_code = MeasuredCode()
@@ -246,13 +245,13 @@ class LocalRunner:
         rendered = render(request.candidate, self._problem, self._device)
         if isinstance(rendered, Failed):
             cost = Cost(framework_s=time.perf_counter() - start_s)
-            future.set_result(Evaluation(request.candidate.id, rendered, cost))
+            future.set_result((rendered, cost))
             return future
         pending = _Pending(request, rendered, future, [], time.perf_counter() - start_s)
         self._turns.request_builds(lambda: self._start_builds(pending))
         return future
 
-    def calibrate(self, baseline: Candidate, *, is_timed: bool = True) -> Evaluation:
+    def calibrate(self, baseline: Candidate, *, is_timed: bool = True) -> tuple[Passed, Cost]:
         """Build, check and time the baseline on every workload and dataset; must come before `submit`.
 
         Without `is_timed` it is only checked.
@@ -269,7 +268,7 @@ class LocalRunner:
             deferred_s = lane.deferred_s
         check_s = time.perf_counter() - start_s
         if not is_timed:
-            return Evaluation(baseline.id, Passed((), errors, resources_of(built)), Cost(build_s, check_s))
+            return Passed((), errors, resources_of(built)), Cost(build_s, check_s)
         with ThreadPoolExecutor(max_workers=len(self._stations)) as threads:
             peers = [threads.submit(_adopt, station, built) for station in self._stations[1:]]
             with self._stations[0].held() as lane:
@@ -292,8 +291,7 @@ class LocalRunner:
         time_s = time.perf_counter() - start_s - check_s
         later_s = confirm_s(process, measured)
         cost = Cost(build_s, check_s, time_s, is_build_cached=is_cached, deferred_s=deferred_s, confirm_s=later_s)
-        outcome = Passed(measured, errors, resources_of(built))
-        return Evaluation(baseline.id, outcome, cost)
+        return Passed(measured, errors, resources_of(built)), cost
 
     def keep_to(self, seconds: float | None, say: Callable[[str], None]) -> None:
         """Prove and compare with what is left of the budget in mind, and tell what takes long."""
@@ -389,14 +387,14 @@ class LocalRunner:
         pending.builds = ahead or self._submit(pending.rendered)
         remaining = threading.Semaphore(len(pending.builds) - 1)
 
-        def one_done(_: Future[BuildResult]) -> None:
+        def one_done(_: BuildFuture) -> None:
             if not remaining.acquire(blocking=False):  # the last one
                 self._builds_done(pending)
 
         for build in pending.builds:
             build.add_done_callback(one_done)
 
-    def _submit(self, rendered: Sequence[Job]) -> list[Future[BuildResult]]:
+    def _submit(self, rendered: Sequence[Job]) -> list[BuildFuture]:
         return [self._pool.submit(unit, plans) for unit, plans in plans_by_unit(rendered).items()]
 
     def _builds_done(self, pending: _Pending) -> None:
@@ -410,7 +408,7 @@ class LocalRunner:
         elif isinstance(failure, Failed):
             build_s, is_cached = _build_cost(pending.builds)
             cost = Cost(build_s=build_s, framework_s=pending.render_s, is_build_cached=is_cached)
-            pending.future.set_result(Evaluation(pending.request.candidate.id, failure, cost))
+            pending.future.set_result((failure, cost))
         else:
             pending.future.set_exception(failure)
         self._turns.builds_finished(makes_ready=False)
@@ -422,14 +420,11 @@ class LocalRunner:
             raise BaselineFailed(f"cannot render: {rendered.message}")
         ahead = self._builds_ahead.pop(candidate.id, None)
         builds = ahead or self._submit(rendered)
-        results = [build.result() for build in builds]
-        for result in results:
-            if isinstance(result.built, Failed):
-                raise BaselineFailed(
-                    f"the baseline does not build: {result.built.message}", hint=result.built.log or None
-                )
+        for built, _ in (build.result() for build in builds):
+            if isinstance(built, Failed):
+                raise BaselineFailed(f"the baseline does not build: {built.message}", hint=built.log or None)
         build_s, is_cached = _build_cost(builds)
-        return self._jobs(rendered, results), build_s, is_cached
+        return _jobs(rendered, builds), build_s, is_cached
 
     def _allow(self, baseline: Sequence[Job]) -> None:
         """Candidates may keep what the baseline does; a person is told where that may make a speedup.
@@ -504,25 +499,23 @@ class LocalRunner:
         for claim in claims:
             claim.future.set_exception(error)
 
-    def _settled(self, claim: _Pending, lane: DeviceLane, best: list[Incumbent]) -> Evaluation:
+    def _settled(self, claim: _Pending, lane: DeviceLane, best: list[Incumbent]) -> tuple[Outcome, Cost]:
         """The evaluation of a claim; `best` are what earlier ones have proven, and take it in."""
-        request, evaluation, times_ms = claim.request, claim.claim, complete_ms(claim.claimed)
+        request, times_ms = claim.request, claim.claimed_ms
         assert request.incumbent is not None  # what it claims to beat
-        assert evaluation is not None
+        assert claim.claim is not None
+        outcome: Outcome
+        outcome, cost = claim.claim
         if all(each.is_beaten_by(times_ms) for each in (request.incumbent, *best)):
-            evaluation = proven(lane, claim.built, evaluation)
-            if isinstance(evaluation.outcome, Passed):
+            outcome, cost = proven(lane, claim.built, *claim.claim)
+            if isinstance(outcome, Passed):
                 best.append(request.incumbent.after(times_ms))
-        self._measured_code.add(claim.built, request, evaluation.outcome)
-        return evaluation
+        self._measured_code.add(claim.built, request, outcome)
+        return outcome, cost
 
     def _answer_with(self, pending: _Pending, error: Exception) -> None:
         self._turns.end_measurement()
         pending.future.set_exception(error)
-
-    def _jobs(self, rendered: Sequence[Job], results: Sequence[BuildResult]) -> tuple[Job, ...]:
-        artifacts = {each.built.unit.id: each.built for each in results if isinstance(each.built, Artifact)}
-        return tuple(built_job(each, artifacts[each.unit.id]) for each in rendered)
 
     def _place(self, built: Job) -> int:
         return self._order.index(built.workload)
@@ -537,38 +530,38 @@ class LocalRunner:
         self._notes.append(f"{station.device.id} failed and is left out from here on: {error}")
         return True
 
-    def _evaluate(self, pending: _Pending, station: _Station) -> Evaluation | None:
+    def _evaluate(self, pending: _Pending, station: _Station) -> tuple[Outcome, Cost] | None:
         """None for a claim that waits: it is answered when it is settled."""
         start_s = time.perf_counter()
         request = pending.request
-        results = [build.result() for build in pending.builds]
-        built = pending.built = tuple(sorted(self._jobs(pending.rendered, results), key=self._place))
+        built = pending.built = tuple(sorted(_jobs(pending.rendered, pending.builds), key=self._place))
         build_s, is_cached = _build_cost(pending.builds)
         failure = _kept(built).failure(self._allowed)
         if failure is not None:
             cost = Cost(build_s, framework_s=pending.render_s, is_build_cached=is_cached)
-            return Evaluation(request.candidate.id, failure, cost)
+            return failure, cost
         known = self._measured_code.find(built, request)
         if known is not None:
             cost = Cost(build_s, framework_s=pending.render_s, is_build_cached=is_cached)
-            return Evaluation(request.candidate.id, known, cost)
+            return known, cost
         with station.held() as lane:
             waited_s = time.perf_counter() - start_s
             before_s = lane.process.worker_seconds
-            evaluation = check_and_time(lane, built, request)
-            is_claim = must_be_proven(evaluation.outcome, request)
-            if is_claim and lane.is_complete:
-                evaluation, is_claim = proven(lane, built, evaluation), False
+            outcome, cost = check_and_time(lane, built, request)
+            is_claim = must_be_proven(outcome, request)
+            if isinstance(outcome, Passed) and is_claim and lane.is_complete:
+                outcome, cost = proven(lane, built, outcome, cost)
+                is_claim = False
             inside_s = lane.process.worker_seconds - before_s
         own_s = time.perf_counter() - start_s - waited_s - inside_s + pending.render_s
-        cost = replace(evaluation.cost, build_s=build_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
-        evaluation = replace(evaluation, outcome=_in_order(evaluation.outcome, self._problem), cost=cost)
-        if is_claim:
-            pending.claim = evaluation
+        cost = replace(cost, build_s=build_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
+        outcome = _in_order(outcome, self._problem)
+        if isinstance(outcome, Passed) and is_claim:
+            pending.claim = outcome, cost
             self._claims.append(pending)
             return None
-        self._measured_code.add(built, request, evaluation.outcome)
-        return evaluation
+        self._measured_code.add(built, request, outcome)
+        return outcome, cost
 
 
 def _kept(built: Sequence[Job]) -> Kept:
@@ -595,20 +588,27 @@ def _adopt(station: _Station, built: Sequence[Job]) -> None:
         lane.adopt(built)
 
 
-def _build_cost(builds: Sequence[Future[BuildResult]]) -> tuple[float, bool]:
+def _jobs(rendered: Sequence[Job], builds: Sequence[BuildFuture]) -> tuple[Job, ...]:
+    """What the device is to launch, once everything is built."""
+    built = (build.result()[0] for build in builds)
+    artifacts = {each.unit.id: each for each in built if isinstance(each, Artifact)}
+    return tuple(built_job(each, artifacts[each.unit.id]) for each in rendered)
+
+
+def _build_cost(builds: Sequence[BuildFuture]) -> tuple[float, bool]:
     """Seconds of all builds, and whether every one of them came from the cache."""
-    results = [build.result() for build in builds if build.exception() is None]
-    return sum(result.build_s for result in results), all(result.is_cached for result in results)
+    costs = [build.result()[1] for build in builds if build.exception() is None]
+    return sum(cost.build_s for cost in costs), all(cost.is_build_cached for cost in costs)
 
 
-def _first_failure(builds: Sequence[Future[BuildResult]]) -> Failed | BaseException | None:
+def _first_failure(builds: Sequence[BuildFuture]) -> Failed | BaseException | None:
     for build in builds:
         if build.cancelled():
             return InfrastructureError("the build was given up, because the run is being stopped")
         error = build.exception()
         if error is not None:
             return error if isinstance(error, KernelwrightError) else InfrastructureError(f"the build pool: {error}")
-        built = build.result().built
+        built, _ = build.result()
         if isinstance(built, Failed):
             return built
     return None

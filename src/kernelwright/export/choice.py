@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +22,9 @@ from kernelwright.errors import SpecError, UserError
 from kernelwright.evaluate.statistics import ConfidenceInterval, confidence_for, speedup_interval
 from kernelwright.export.subject import ExportedRun
 from kernelwright.export.summary import interval_record
-from kernelwright.optimization.nodes.problem import inline_toml
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.toml.file import TomlTable, parse_toml, read_text
+from kernelwright.problem.toml.writing import inline_toml
 from kernelwright.store.files import explain, write_atomically
 from kernelwright.store.run_folder import checked_name
 from kernelwright.template.load import problem_files
@@ -164,16 +163,16 @@ def _text(choices: Sequence[Choice]) -> str:
         lines += [f"problem = {inline_toml(each.problem)}", f"template = {inline_toml(each.template)}"]
         for name, configs in (("configs", each.configs), ("others", each.others)):
             lines += [f"{name} = [", *(f"    {inline_toml(dict(config))}," for config in configs), "]"]
-        lines += ["[choice.serves]", *(f"{json.dumps(name)} = {place}" for name, place in each.serves.items())]
+        lines += ["[choice.serves]", *(f"{inline_toml(name)} = {place}" for name, place in each.serves.items())]
         lines += ["[choice.speedups]"]
         lines += [
-            f"{json.dumps(name)} = {inline_toml(interval_record(found))}" for name, found in each.speedups.items()
+            f"{inline_toml(name)} = {inline_toml(interval_record(found))}" for name, found in each.speedups.items()
         ]
         texts = {name: text for name, data in each.files.items() if (text := _as_text(data)) is not None}
-        lines += ["[choice.files]", *(f'{json.dumps(name)} = """\n{_lines(text)}"""' for name, text in texts.items())]
+        lines += ["[choice.files]", *(f'{inline_toml(name)} = """\n{_lines(text)}"""' for name, text in texts.items())]
         if binary := {name: data for name, data in each.files.items() if name not in texts}:
             lines += ["[choice.data]"]
-            lines += [f'{json.dumps(name)} = "{base64.b64encode(data).decode()}"' for name, data in binary.items()]
+            lines += [f'{inline_toml(name)} = "{base64.b64encode(data).decode()}"' for name, data in binary.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import os
 import re
@@ -19,6 +18,7 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.includes import includes_in
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.toml.file import read_text
+from kernelwright.problem.toml.writing import inline_toml
 from kernelwright.template.load import load_baseline, load_template, problem_files
 
 _GENERATED = "# Inferred from"
@@ -80,13 +80,13 @@ def problem_text(inferred: Inferred, original: str) -> str:
     launch = inferred.launch
     lines = [
         f"{_GENERATED} {inferred.file.name}: correct what says guess.",
-        f"name = {_quoted(_safe_name(inferred.file.stem if inferred.launches else inferred.entry))}",
-        f"kernel = {_quoted(inferred.file.name)}",
-        f"entry = {_quoted(inferred.entry)}",
+        f"name = {inline_toml(_safe_name(inferred.file.stem if inferred.launches else inferred.entry))}",
+        f"kernel = {inline_toml(inferred.file.name)}",
+        f"entry = {inline_toml(inferred.entry)}",
         "# The original kernel says what is right, with doubles for floats where that is possible. Write what is",
         '# meant, in NumPy or PyTorch, to have the kernel itself checked: reference = "reference.py:FUNCTION".',
-        f"reference = {_quoted(f'{original}:{inferred.entry}')}",
-        *([f"options = [{', '.join(map(_quoted, inferred.options))}]"] if inferred.options else []),
+        f"reference = {inline_toml(f'{original}:{inferred.entry}')}",
+        *([f"options = {inline_toml(inferred.options)}"] if inferred.options else []),
         "",
         "# In the kernel's order. Roles: input, output, inout (read and written, or written in part), scalar.",
         "[arguments]",
@@ -118,7 +118,7 @@ def _work_lines(inferred: Inferred) -> Iterator[str]:
     indexed = ", ".join(each.name for each in inferred.arguments if each.is_indexed)
     yield f"# The bytes that every kernel must move: without {indexed}, of which values of others choose the elements."
     yield "[work]"
-    yield f"bytes = {_quoted(' + '.join(terms) or '1')}"
+    yield f"bytes = {inline_toml(' + '.join(terms) or '1')}"
     yield ""
 
 
@@ -128,13 +128,13 @@ def _launch_lines(inferred: Inferred) -> Iterator[str]:
     for step in inferred.launches or (only,):
         yield "[[launch]]" if inferred.launches else "[launch]"
         if step.entry:
-            yield f"entry = {_quoted(step.entry)}"
-        yield f"grid = [{', '.join(map(_quoted, step.grid))}]"
-        yield f"block = [{', '.join(map(_quoted, step.block))}]"
+            yield f"entry = {inline_toml(step.entry)}"
+        yield f"grid = {inline_toml(step.grid)}"
+        yield f"block = {inline_toml(step.block)}"
         if step.shared_bytes:
-            yield f"shared_bytes = {_quoted(step.shared_bytes)}"
+            yield f"shared_bytes = {inline_toml(step.shared_bytes)}"
         if step.arguments:
-            yield f"arguments = [{', '.join(map(_quoted, step.arguments))}]"
+            yield f"arguments = {inline_toml(step.arguments)}"
 
 
 def _size_line(inferred: Inferred, name: str) -> str:
@@ -144,21 +144,17 @@ def _size_line(inferred: Inferred, name: str) -> str:
 def _aligned(arguments: tuple[InferredArgument, ...]) -> Iterator[str]:
     width = max(len(each.name) for each in arguments)
     for each in arguments:
-        fields = [f"role = {_quoted(each.role)}", f"dtype = {_quoted(each.dtype.name)}"]
+        fields = [f"role = {inline_toml(each.role)}", f"dtype = {inline_toml(each.dtype.name)}"]
         if each.role == "scalar":
-            fields.append(f"value = {_quoted(each.value)}")
+            fields.append(f"value = {inline_toml(each.value)}")
         else:
-            fields.append("shape = [" + ", ".join(map(_quoted, each.shape)) + "]")
+            fields.append(f"shape = {inline_toml(each.shape)}")
         if each.file:
-            fields.append(f"file = {_quoted(Path(each.file).name)}")
+            fields.append(f"file = {inline_toml(Path(each.file).name)}")
         elif each.bounds is not None and each.role in ("input", "inout"):
             fields.append(f"range = [{each.bounds[0]}, {each.bounds[1]}]")
         note = f"  # guess: {each.note}" if each.note else ""
         yield f"{each.name.ljust(width)} = {{ {', '.join(fields)} }}{note}"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _safe_name(name: str) -> str:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kernelwright.agent.base import Agent
-from kernelwright.agent.lifting import LiftingAgent
+from kernelwright.agent.composed import lifting, mixed
 from kernelwright.agent.model.agent import ModelAgent
-from kernelwright.agent.model.mixed import MixedAgent
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.errors import UsageError
@@ -78,9 +77,9 @@ def agent_of(
         asked = _of_run(roles, settings)
         agent: Agent = played(asked)
         if settings.lifts_later:
-            agent = LiftingAgent(played(dataclasses.replace(asked, is_direct=True)), agent)
+            agent = lifting(played(dataclasses.replace(asked, is_direct=True)), agent)
         by_rules = {role for role, name in roles.models.items() if name == RULES}
-        yield MixedAgent(agent, by_rules) if by_rules else agent
+        yield mixed(agent, by_rules) if by_rules else agent
 
 
 def _of_run(roles: Roles, settings: OptimizeSettings) -> ModelSettings:

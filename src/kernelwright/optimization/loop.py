@@ -22,7 +22,7 @@ from kernelwright.agent.base import (
     PlanContext,
     TemplateContext,
 )
-from kernelwright.agent.lifting import has_parameters
+from kernelwright.agent.composed import has_parameters
 from kernelwright.agent.written import written_template
 from kernelwright.optimization.node_steps import NodeSteps
 from kernelwright.optimization.settings import UNTUNED

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.agent.base import Agent
-from kernelwright.agent.direct import DirectAgent
+from kernelwright.agent.composed import direct
 from kernelwright.errors import (
     InfrastructureError,
     KernelwrightError,
@@ -198,7 +198,7 @@ def replay_optimize(
         asked = settings if settings.model == "rules" else dataclasses.replace(settings, model=f"{REPLAY}{known.run}")
         replaying = agent_of(asked, folder, tell=differences.append)
         with contextlib.nullcontext(agent) if agent is not None else replaying as own:
-            proposer = DirectAgent(own) if settings.policy == DIRECT else own
+            proposer = direct(own) if settings.policy == DIRECT else own
             for session in known.sessions:
                 known.begin(session)
                 settings = settings.within(_budget_of(session.started))
@@ -262,7 +262,7 @@ def _agent(given: Agent | None, settings: OptimizeSettings, folder: RunFolder, t
     """Who proposes: as given, else as the settings say; without the template role where code is rewritten directly."""
     made = agent_of(settings, folder, time_left=time_left)
     with contextlib.nullcontext(given) if given is not None else made as agent:
-        yield DirectAgent(agent) if settings.policy == DIRECT else agent
+        yield direct(agent) if settings.policy == DIRECT else agent
 
 
 @contextlib.contextmanager

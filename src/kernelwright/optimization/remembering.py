@@ -11,20 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernelwright.agent.base import (
-    Agent,
-    AnalyseContext,
-    CodeContext,
-    DebugContext,
-    Declined,
-    Draft,
-    Finding,
-    Plan,
-    PlanContext,
-    Task,
-    TemplateContext,
-    Written,
-)
+from kernelwright.agent.base import Agent, CodeContext, Declined, Draft, Plan, PlanContext, Task, Written
+from kernelwright.agent.composed import ComposedAgent
 from kernelwright.agent.rules.subjects import subject_of
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import KernelwrightError, SpecError, StoreError
@@ -146,7 +134,7 @@ class Remembered:
 
     def agent(self, agent: Agent) -> Agent:
         """The agent, its ideas in the order that experience suggests."""
-        return _RememberingAgent(agent, self.lessons) if self.lessons else agent
+        return _remembering(agent, self.lessons) if self.lessons else agent
 
     def predictions(self, model: str) -> tuple[tuple[str, float, float], ...]:
         """Family, predicted and measured gain of this model's earlier steps, the most relevant first."""
@@ -157,57 +145,34 @@ class Remembered:
         return remembered_values(tactics, self.lessons)[0]
 
 
-class _RememberingAgent:
-    """Plays every role as another agent does; what that one plans is predicted anew from what was measured before."""
+def _remembering(agent: Agent, lessons: Sequence[Recalled]) -> Agent:
+    """The agent, but for what it plans, which is predicted anew from what was measured before."""
 
-    def __init__(self, agent: Agent, lessons: Sequence[Recalled]) -> None:
-        self._agent = agent
-        self._lessons = tuple(lessons)
-
-    @property
-    def name(self) -> str:
-        """The agent's."""
-        return self._agent.name
-
-    @property
-    def plans_ahead(self) -> bool:
-        """As the agent."""
-        return self._agent.plans_ahead
-
-    def plan(self, context: PlanContext) -> Plan:
-        """The agent's plan; ideas that were measured before are ranked by that."""
-        plan = self._agent.plan(context)
-        ideas = [self._corrected(each) for each in plan.ideas]
-        if self.plans_ahead:
+    def plan(context: PlanContext) -> Plan:
+        """Ideas that were measured before are ranked by that."""
+        planned = agent.plan(context)
+        ideas = [_corrected(each, lessons) for each in planned.ideas]
+        if agent.plans_ahead:
             ideas.sort(key=lambda idea: -(idea.promise or idea.predicted_gain or 1.0))  # stable
-        return dataclasses.replace(plan, ideas=tuple(ideas))
+        return dataclasses.replace(planned, ideas=tuple(ideas))
 
-    def _corrected(self, idea: Idea) -> Idea:
-        gain, used = believed_gain(idea.key.partition("@")[0], idea.predicted_gain, self._lessons)
-        if not used or gain is None:
-            return idea
-        ratio = gain / idea.predicted_gain if idea.predicted_gain else 1.0
-        promise = max(gain, 1.0, idea.promise * ratio) if idea.promise is not None else None
-        because = "; ".join([idea.because.rstrip("."), *(f"before: {each.words}" for each in used[:2])])
-        return dataclasses.replace(idea, predicted_gain=gain, promise=promise, because=because)
-
-    def code(self, context: CodeContext) -> Draft | Declined:
-        """The agent's draft, with the corrected prediction."""
-        draft = self._agent.code(context)
+    def code(context: CodeContext) -> Draft | Declined:
+        """With the corrected prediction."""
+        draft = agent.code(context)
         if isinstance(draft, Draft) and draft.predicted_gain is not None and context.idea.predicted_gain is not None:
             return dataclasses.replace(
                 draft, predicted_gain=context.idea.predicted_gain, because=context.idea.because or draft.because
             )
         return draft
 
-    def debug(self, context: DebugContext) -> Draft | Declined:
-        """The agent's."""
-        return self._agent.debug(context)
+    return ComposedAgent(agent.name, agent.plans_ahead, plan, code, agent.debug, agent.template, agent.analyse)
 
-    def template(self, context: TemplateContext) -> Draft | Declined:
-        """The agent's."""
-        return self._agent.template(context)
 
-    def analyse(self, context: AnalyseContext) -> tuple[Finding, ...]:
-        """The agent's."""
-        return self._agent.analyse(context)
+def _corrected(idea: Idea, lessons: Sequence[Recalled]) -> Idea:
+    gain, used = believed_gain(idea.key.partition("@")[0], idea.predicted_gain, lessons)
+    if not used or gain is None:
+        return idea
+    ratio = gain / idea.predicted_gain if idea.predicted_gain else 1.0
+    promise = max(gain, 1.0, idea.promise * ratio) if idea.promise is not None else None
+    because = "; ".join([idea.because.rstrip("."), *(f"before: {each.words}" for each in used[:2])])
+    return dataclasses.replace(idea, predicted_gain=gain, promise=promise, because=because)

@@ -450,9 +450,8 @@ class Session:
         self._enter("baseline")
         baseline = self._parts.subject.baseline
         with self._ledger.on(BASELINE):
-            evaluation = self._site.calibrate(baseline)
-        assert isinstance(evaluation.outcome, Passed)  # calibration raises otherwise
-        reason = doubt(recorded_floors(started), medians_ms(evaluation.outcome.measurements))
+            passed, cost = self._site.calibrate(baseline)
+        reason = doubt(recorded_floors(started), medians_ms(passed.measurements))
         if reason:
             raise BaselineFailed(
                 f"the baseline's time cannot be: {reason}",
@@ -460,7 +459,7 @@ class Session:
                 location=self._parts.subject.problem.kernel.location,
             )
         source = self._parts.folder.blobs.put(baseline.template.source)
-        event = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost, source)
+        event = BaselineMeasured(baseline.id, passed, cost, source)
         self._append([event, *(Noted("warning", text) for text in self._notes_of(event))])
         return event
 

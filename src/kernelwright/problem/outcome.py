@@ -127,12 +127,3 @@ class Cost:
     def total_s(self) -> float:
         """All phases together."""
         return self.build_s + self.check_s + self.time_s + self.framework_s + self.strategy_s
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """One candidate's outcome with what it cost."""
-
-    candidate_id: str
-    outcome: Outcome
-    cost: Cost

@@ -25,7 +25,7 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, KernelwrightError, StoreError
 from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.identity import content_id
-from kernelwright.problem.outcome import STAGES, Evaluation, Failed, Passed
+from kernelwright.problem.outcome import STAGES, Cost, Failed, Passed
 from kernelwright.remote.base import Elsewhere, FinalistsJob, NodeDone, NodeJob
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.messages import (
@@ -264,7 +264,7 @@ class SpoolSite:
         """As the worker measured them."""
         return dict(self._begun.ceilings) if self._begun else {}
 
-    def calibrate(self, baseline: Candidate) -> Evaluation:
+    def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
         """As the worker measured it when the run began.
 
         Raises:
@@ -276,7 +276,9 @@ class SpoolSite:
                 "the worker measured another baseline than this run has",
                 hint="use the same version of Kernelwright on both machines, and start the run anew",
             )
-        return Evaluation(event.candidate_id, event.outcome, event.cost)
+        if not isinstance(event.outcome, Passed):
+            raise InfrastructureError(f"the worker's baseline did not pass: {event.outcome.message}")
+        return event.outcome, event.cost
 
     def calibrate_again(self, baseline: Candidate) -> None:
         """Nothing: workers calibrate by themselves."""

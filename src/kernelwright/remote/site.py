@@ -3,7 +3,7 @@
 ```
 with site:
     ceilings = site.ceilings()
-    evaluation = site.calibrate(baseline)
+    passed, cost = site.calibrate(baseline)
     comparison = site.compare(comparing)
 ```
 """
@@ -19,7 +19,7 @@ from typing import Protocol, Self
 from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.evaluate.base import MeasuringRunner
-from kernelwright.problem.outcome import Evaluation
+from kernelwright.problem.outcome import Cost, Passed
 from kernelwright.remote.base import Elsewhere, Finalist, FinalistsJob
 from kernelwright.roofline.speed_of_light import Ceilings, device_ceilings
 from kernelwright.store.event import FinalistsCompared
@@ -83,7 +83,7 @@ class Site(Protocol):
         """What the device can do at most."""
         ...
 
-    def calibrate(self, baseline: Candidate) -> Evaluation:
+    def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
         """The baseline built, checked and timed.
 
         Raises:
@@ -147,7 +147,7 @@ class LocalSite:
         """Kept ones if they are recent, else measured."""
         return device_ceilings(self._device, self._runner.measure_ceilings, folder=knobs.cache_dir() / "ceilings")
 
-    def calibrate(self, baseline: Candidate) -> Evaluation:
+    def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
         """By the runner."""
         return self._runner.calibrate(baseline)
 

@@ -11,7 +11,7 @@ from typing import Self
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
-from kernelwright.problem.outcome import Cost, Evaluation, Failed
+from kernelwright.problem.outcome import Cost, Failed, Passed
 from kernelwright.remote.base import Elsewhere, FinalistsJob, NodeDone, NodeJob
 from kernelwright.remote.in_flight import BackgroundTask, Steps
 from kernelwright.remote.site import Comparing
@@ -77,8 +77,8 @@ class _RecordedRunner:
     def submit(self, request: EvaluationRequest) -> EvaluationFuture:
         """A failure that says so."""
         outcome = Failed("time", "not-recorded", "the recorded run has no such measurement")
-        future: Future[Evaluation] = Future()
-        future.set_result(Evaluation(request.candidate.id, outcome, Cost()))
+        future: EvaluationFuture = Future()
+        future.set_result((outcome, Cost()))
         return future
 
     def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:
@@ -86,7 +86,7 @@ class _RecordedRunner:
         del candidates, rounds
         return None
 
-    def calibrate(self, baseline: Candidate) -> Evaluation:
+    def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
         """See `ReplaySite.calibrate`."""
         raise NotImplementedError
 
@@ -152,7 +152,7 @@ class ReplaySite:
             found.setdefault("copy_bytes_per_s", float(self._started.device["copy_bytes_per_s"]))
         return found
 
-    def calibrate(self, baseline: Candidate) -> Evaluation:
+    def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
         """The baseline as it was measured.
 
         Raises:
@@ -165,7 +165,8 @@ class ReplaySite:
                 f"the baseline is candidate {baseline.id} now, and was {known.candidate_id} when it was recorded",
                 hint="candidates are identified otherwise in this version: record the run anew",
             )
-        return Evaluation(known.candidate_id, known.outcome, known.cost)
+        assert isinstance(known.outcome, Passed)  # calibration raises otherwise
+        return known.outcome, known.cost
 
     def calibrate_again(self, baseline: Candidate) -> None:
         """Nothing: no process needs it."""

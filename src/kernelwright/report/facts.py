@@ -215,12 +215,8 @@ def settings_of_winner(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One line of the environment."""
-
-    name: str
-    value: str
+Fact = tuple[str, str]
+"""One line of the environment: a name and its value."""
 
 
 def facts_in(data: Mapping[str, Any], prefix: str = "") -> tuple[Fact, ...]:
@@ -231,7 +227,7 @@ def facts_in(data: Mapping[str, Any], prefix: str = "") -> tuple[Fact, ...]:
         if isinstance(value, Mapping):
             lines.extend(facts_in(value, f"{path}."))
         elif value not in (None, "", [], ()):
-            lines.append(Fact(clean(path), clean(_with_unit(str(name), value))))
+            lines.append((clean(path), clean(_with_unit(str(name), value))))
     return tuple(lines)
 
 
@@ -247,7 +243,7 @@ def device_facts(device: Mapping[str, Any]) -> tuple[Fact, ...]:
     groups = [
         (value, f"{name}.") for name, value in device.items() if isinstance(value, Mapping) and name != "ceilings"
     ]
-    measured = tuple(Fact(f"measured {fact.name}", fact.value) for fact in facts_in(rates))
+    measured = tuple((f"measured {name}", value) for name, value in facts_in(rates))
     return (*facts_in(own), *measured, *(fact for value, prefix in groups for fact in facts_in(value, prefix)))
 
 
@@ -282,14 +278,14 @@ _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 def measuring_facts(view: RunView) -> tuple[Fact, ...]:
     """How times were taken, how the device was meanwhile, and what limits the winner."""
-    facts = [Fact(clean(name), clean(text)) for name, text in summary_of(view).items()]
+    facts = [(clean(name), clean(text)) for name, text in summary_of(view).items()]
     winner = decide(view).leader
     if winner is not None:
         events = (event for event in view.evaluations if event.candidate_id == winner.candidate_id)
         outcome = next((event.outcome for event in events if isinstance(event.outcome, Passed)), None)
         for profile in profile_of(view.started, outcome) if outcome is not None else ():
             facts += [
-                Fact(clean(f"limit, as timed in the search: {profile.workload}"), clean(each.text))
+                (clean(f"limit, as timed in the search: {profile.workload}"), clean(each.text))
                 for each in profile.diagnoses
             ]
     return tuple(facts)

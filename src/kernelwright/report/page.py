@@ -36,7 +36,6 @@ from kernelwright.report.claims import (
 )
 from kernelwright.report.dispatch import DispatchSection, dispatch_section
 from kernelwright.report.facts import (
-    Fact,
     Row,
     device_facts,
     facts_in,
@@ -390,11 +389,11 @@ def _environment_part(view: RunView, whole: OptimizeResult | None) -> dict[str, 
             (
                 "Run",
                 (
-                    Fact("run", clean(started.run_id)),
-                    *([Fact(f"run of node {node}, which exports name", clean(own))] if own else []),
-                    Fact("started", clean(started.created)),
-                    Fact("problem", f"{clean(started.problem_name)} ({clean(started.problem_id)})"),
-                    Fact("kernelwright", clean(started.version)),
+                    ("run", clean(started.run_id)),
+                    *([(f"run of node {node}, which exports name", clean(own))] if own else []),
+                    ("started", clean(started.created)),
+                    ("problem", f"{clean(started.problem_name)} ({clean(started.problem_id)})"),
+                    ("kernelwright", clean(started.version)),
                 ),
             ),
         ],

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -108,20 +107,3 @@ def _readable(text: str, names: Collection[str]) -> str | None:
     except SpecError:
         return None
     return plain if expression.names <= set(names) else None
-
-
-def parameter_line(parameter: Parameter) -> str:
-    """One line of `[parameters]`."""
-    return f"{parameter.name} = {{ values = {_toml(parameter.values)}, default = {_toml(parameter.default)} }}"
-
-
-def _toml(value: Value | Sequence[Value]) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return json.dumps(value, ensure_ascii=False)
-        case int() | float():
-            return repr(value)
-        case _:
-            return "[" + ", ".join(_toml(each) for each in value) + "]"

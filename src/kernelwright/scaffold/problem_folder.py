@@ -20,7 +20,8 @@ from kernelwright.problem.source_scan import (
     used_words,
 )
 from kernelwright.problem.toml.file import read_text
-from kernelwright.scaffold.declared_space import DeclaredSpace, parameter_line
+from kernelwright.problem.toml.writing import inline_toml
+from kernelwright.scaffold.declared_space import DeclaredSpace
 from kernelwright.scaffold.guesses import Guess, Guesses, python_name
 from kernelwright.scaffold.signature import (
     KernelSignature,
@@ -28,6 +29,8 @@ from kernelwright.scaffold.signature import (
 )
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.source.lexer import masked
+from kernelwright.space.parameter import Parameter
+from kernelwright.template.header_tables import parameter_text
 
 _SIZE_BY_DIMENSIONS = (1 << 20, 1024, 128)
 """A first workload of some megabytes an array, for arrays or launches of 1 to 3 axes."""
@@ -167,10 +170,10 @@ class _Draft(Guesses):
         """`problem.toml`."""
         lines = [
             f"# What {self.kernel.name} computes, on which sizes. Written from its signature: correct what says guess.",
-            f"name = {_quoted(_safe_name(self.kernel.name))}",
-            f"kernel = {_quoted(self.path.name)}",
-            f"entry = {_quoted(self.kernel.name)}",
-            f"reference = {_quoted(f'reference.py:{self._function_name()}')}",
+            f"name = {inline_toml(_safe_name(self.kernel.name))}",
+            f"kernel = {inline_toml(self.path.name)}",
+            f"entry = {inline_toml(self.kernel.name)}",
+            f"reference = {inline_toml(f'reference.py:{self._function_name()}')}",
             *self._option_lines(),
             "",
             *(line for note in self.notes for line in _commented(note)),
@@ -194,7 +197,7 @@ class _Draft(Guesses):
 
     def _option_lines(self) -> list[str]:
         options = [each.replace("{", "{{").replace("}", "}}") for each in self.space.options]
-        return [f"options = [{', '.join(map(_quoted, options))}]"] if options else []
+        return [f"options = {inline_toml(options)}"] if options else []
 
     def _workload(self) -> dict[str, int]:
         """A value for each size: some megabytes an array, and what the size's own type can hold."""
@@ -243,7 +246,7 @@ class _Draft(Guesses):
             *(f"    # {guess.name}: array of shape ({', '.join(guess.shape)})" for guess in self.arguments
               if guess.role in ("input", "inout")),
             f"    # example: return np.exp({asked[0] if asked else 'x'})",
-            f"    raise NotImplementedError({_quoted(message)})",
+            f"    raise NotImplementedError({json.dumps(message, ensure_ascii=False)})",
             "",
         ]  # fmt: skip
         return "\n".join(lines)
@@ -272,13 +275,13 @@ class _Draft(Guesses):
         used = set(used_words(self.source, self.language)) | self._launch_names()
         parameters, constraints, notes = space.restricted(used)
         self.notes += notes
-        yield from (parameter_line(parameter) for parameter in parameters)
+        yield from (f"{each.name} = {parameter_text(each)}" for each in parameters)
         for block in self.blocks:  # guessed, where no launch is declared
             if block.values and block.text not in space.names:
-                yield f"{block.text} = {_parameter_text(block.values, block.default)}"
+                yield f"{block.text} = {parameter_text(Parameter(block.text, block.values, block.default))}"
         if constraints:
             yield "[constraints]"
-            yield from (f"{each.name} = {_quoted(each.expression.text)}" for each in constraints)
+            yield from (f"{each.name} = {inline_toml(each.expression.text)}" for each in constraints)
 
     def _launch_names(self) -> set[str]:
         texts = [*self.launch[0], *self.launch[1]] if self.launch else [block.text for block in self.blocks]
@@ -292,15 +295,15 @@ class _Draft(Guesses):
         note = "  # guess: blocks along x, y, z"
         if self.launch:
             grid, note = self.launch[0], ""
-        yield "grid = [" + ", ".join(_quoted(text) for text in grid) + "]" + note
-        yield "block = [" + ", ".join(_quoted(block.text) for block in self.blocks) + "]"
+        yield f"grid = {inline_toml(list(grid))}{note}"
+        yield f"block = {inline_toml([block.text for block in self.blocks])}"
         if self.local and self.order[len(self.arguments) :] != tuple(guess.name for guess in self.local):
-            yield "arguments = [" + ", ".join(_quoted(name) for name in self.order) + "]"
+            yield f"arguments = {inline_toml(self.order)}"
         shared = self._shared_bytes()
         if shared is not None:
             item_bytes, note = shared
             size = " * ".join(block.text for block in self.blocks)
-            yield f"shared_bytes = {_quoted(f'{item_bytes} * {size}')}  # guess: {note}"
+            yield f"shared_bytes = {inline_toml(f'{item_bytes} * {size}')}  # guess: {note}"
 
     def _shared_bytes(self) -> tuple[int, str] | None:
         """Bytes of dynamic shared memory for one thread, and why; None where this kernel can see none."""
@@ -317,11 +320,11 @@ class _Draft(Guesses):
 
 
 def _argument_line(guess: Guess) -> tuple[str, str, str]:
-    fields = [f"role = {_quoted(guess.role)}", f"dtype = {_quoted(guess.dtype.name)}"]
+    fields = [f"role = {inline_toml(guess.role)}", f"dtype = {inline_toml(guess.dtype.name)}"]
     if guess.role == "scalar":
-        fields.append(f"value = {_quoted(guess.value)}")
+        fields.append(f"value = {inline_toml(guess.value)}")
     else:
-        fields.append("shape = [" + ", ".join(_quoted(extent) for extent in guess.shape) + "]")
+        fields.append(f"shape = {inline_toml(guess.shape)}")
         if guess.fill:
             fields.append(f"value = {guess.fill}")
     return guess.name, "{ " + ", ".join(fields) + " }", guess.note
@@ -336,17 +339,9 @@ def _power_below(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
-def _parameter_text(values: Sequence[int], default: int) -> str:
-    return f"{{ values = [{', '.join(map(str, values))}], default = {default} }}"
-
-
 def _aligned(rows: Sequence[tuple[str, str, str]]) -> list[str]:
     width = max((len(name) for name, _, _ in rows), default=0)
     return [f"{name.ljust(width)} = {value}" + (f"  # {note}" if note else "") for name, value, note in rows]
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _safe_name(name: str) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.load.arguments import read_argument
 from kernelwright.problem.model import Argument, LaunchStep
 from kernelwright.problem.toml.file import TomlTable
+from kernelwright.problem.toml.writing import inline_toml, toml_key
 from kernelwright.space.parameter import Constraint, Parameter
 
 MAX_VALUES = 100_000
@@ -22,7 +21,6 @@ MAX_VALUES = 100_000
 
 _PARAMETER_KEYS = ("values", "range", "powers_of_two", "default", "why")
 _FORMS = "values = [...], range = [low, high, step] or powers_of_two = [low, high]"
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 # Reading
@@ -132,28 +130,23 @@ def _read_powers(entry: TomlTable) -> tuple[Value, ...]:
 
 def _read_default(entry: TomlTable, values: tuple[Value, ...]) -> Value:
     if "default" not in entry:
-        raise entry.missing("default", expected=f"default = {_toml(values[len(values) // 2])}, what you use today")
+        raise entry.missing(
+            "default", expected=f"default = {inline_toml(values[len(values) // 2])}, what you use today"
+        )
     written = entry.data["default"]
     for value in values:
         if value == written and _kind(value) == _kind(written):
             return value
-    shown = ", ".join(_toml(value) for value in values[:12]) + (", ..." if len(values) > 12 else "")
+    shown = ", ".join(inline_toml(value) for value in values[:12]) + (", ..." if len(values) > 12 else "")
     hint = None
     if _kind(written) == "number" and _kind(values[0]) == "number":
         nearest = min((value for value in values if not isinstance(value, str)), key=lambda item: abs(item - written))
         hint = f"the nearest is {nearest}"
     elif _kind(written) != _kind(values[0]):
         hint = f"the values are {_kind(values[0])}s"
-    raise entry.error("default", message=f"the default {_toml(written)} is not among the values {shown}", hint=hint)
-
-
-def _toml(value: object) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return f'"{value}"'
-    return str(value)
+    raise entry.error(
+        "default", message=f"the default {inline_toml(written)} is not among the values {shown}", hint=hint
+    )
 
 
 def read_constraints(table: TomlTable | None) -> tuple[Constraint, ...]:
@@ -195,17 +188,17 @@ def read_scratch(table: TomlTable | None, *, folder: Path) -> tuple[Argument, ..
 
 def parameter_lines(parameters: Sequence[Parameter]) -> Iterator[str]:
     """`[parameters]`; every form of values becomes a list."""
-    yield from _table("parameters", ((each.name, _parameter_text(each)) for each in parameters))
+    yield from _table("parameters", ((each.name, parameter_text(each)) for each in parameters))
 
 
 def constraint_lines(constraints: Sequence[Constraint]) -> Iterator[str]:
     """`[constraints]`."""
-    yield from _table("constraints", ((each.name, _quoted(each.expression.text)) for each in constraints))
+    yield from _table("constraints", ((each.name, inline_toml(each.expression.text)) for each in constraints))
 
 
 def define_lines(defines: Mapping[str, Expression]) -> Iterator[str]:
     """`[defines]`."""
-    yield from _table("defines", ((name, _quoted(each.text)) for name, each in defines.items()))
+    yield from _table("defines", ((name, inline_toml(each.text)) for name, each in defines.items()))
 
 
 def scratch_lines(scratch: Sequence[Argument]) -> Iterator[str]:
@@ -216,7 +209,7 @@ def scratch_lines(scratch: Sequence[Argument]) -> Iterator[str]:
 def option_lines(options: Sequence[str]) -> Iterator[str]:
     """`options`, which stand before all tables."""
     if options:
-        yield f"options = {_list(options)}"
+        yield f"options = {inline_toml(options)}"
 
 
 def launch_lines(steps: Sequence[LaunchStep], *, has_block: bool = True) -> Iterator[str]:
@@ -227,31 +220,30 @@ def launch_lines(steps: Sequence[LaunchStep], *, has_block: bool = True) -> Iter
 
 
 def _step_rows(step: LaunchStep) -> Iterator[tuple[str, str]]:
-    yield "entry", _quoted(step.entry)
+    yield "entry", inline_toml(step.entry)
     yield "grid", _expression_list(step.grid)
     yield "block", _expression_list(step.block)
     if step.shared_bytes is not None:
-        yield "shared_bytes", _quoted(step.shared_bytes.text)
+        yield "shared_bytes", inline_toml(step.shared_bytes.text)
     if step.arguments is not None:
-        yield "arguments", _list(step.arguments)
+        yield "arguments", inline_toml(step.arguments)
     if step.cluster:
         yield "cluster", _expression_list(step.cluster)
     if step.is_cooperative:
         yield "cooperative", "true"
     if step.constants:
-        inside = ", ".join(f"{_key(variable)} = {_quoted(argument)}" for variable, argument in step.constants)
-        yield "constants", f"{{ {inside} }}"
+        yield "constants", inline_toml(dict(step.constants))
 
 
-def _parameter_text(parameter: Parameter) -> str:
-    values = ", ".join(map(_value, parameter.values))
-    why = f", why = {_quoted(parameter.why)}" if parameter.why else ""
-    return f"{{ values = [{values}], default = {_value(parameter.default)}{why} }}"
+def parameter_text(parameter: Parameter) -> str:
+    """The table of one parameter, on one line."""
+    why = {"why": parameter.why} if parameter.why else {}
+    return inline_toml({"values": parameter.values, "default": parameter.default, **why})
 
 
 def _scratch_text(argument: Argument) -> str:
-    shape = _expression_list(argument.shape)
-    return f"{{ role = {_quoted(argument.role)}, dtype = {_quoted(argument.dtype)}, shape = {shape} }}"
+    shape = [each.text for each in argument.shape]
+    return inline_toml({"role": argument.role, "dtype": argument.dtype, "shape": shape})
 
 
 def _table(name: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -262,30 +254,11 @@ def _table(name: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _aligned(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    kept = [(_key(name), value) for name, value in rows]
+    kept = [(toml_key(name), value) for name, value in rows]
     width = max(len(name) for name, _ in kept)
     for name, value in kept:
         yield f"{name.ljust(width)} = {value}"
 
 
-def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _quoted(name)
-
-
 def _expression_list(expressions: Iterable[Expression]) -> str:
-    return _list(each.text for each in expressions)
-
-
-def _list(texts: Iterable[str]) -> str:
-    return "[" + ", ".join(map(_quoted, texts)) + "]"
-
-
-def _value(value: Value) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return _quoted(value) if isinstance(value, str) else repr(value)
-
-
-def _quoted(text: str) -> str:
-    """A TOML text on one line: unlike JSON, TOML also wants U+007F by its number."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return inline_toml([each.text for each in expressions])

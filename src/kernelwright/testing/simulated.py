@@ -13,7 +13,7 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem, Workload
-from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
+from kernelwright.problem.outcome import Cost, Failed, Measurement, Outcome, Passed
 from kernelwright.source.language import Language
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.settings import TuneSettings
@@ -65,9 +65,11 @@ class SimulatedRunner:
         """None."""
         return ()
 
-    def calibrate(self, baseline: Candidate) -> Evaluation:
+    def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
         """The cost of the baseline's config."""
-        return self._evaluate(baseline)
+        outcome, cost = self._evaluate(baseline)
+        assert isinstance(outcome, Passed), "a simulated baseline works"
+        return outcome, cost
 
     def measure_ceilings(self) -> Mapping[str, float]:
         """As given."""
@@ -75,7 +77,7 @@ class SimulatedRunner:
 
     def submit(self, request: EvaluationRequest) -> EvaluationFuture:
         """Done before it returns."""
-        future: Future[Evaluation] = Future()
+        future: EvaluationFuture = Future()
         future.set_result(self._evaluate(request.candidate))
         return future
 
@@ -91,15 +93,15 @@ class SimulatedRunner:
             samples[workload.name] = tuple(rows)
         return Comparison(tuple(candidate.id for candidate in candidates), samples)
 
-    def _evaluate(self, candidate: Candidate) -> Evaluation:
+    def _evaluate(self, candidate: Candidate) -> tuple[Outcome, Cost]:
         measurements = []
         for workload in self._problem.workloads:
             time_ms = self._cost(candidate.config, workload)
             if isinstance(time_ms, Failed):
-                return Evaluation(candidate.id, time_ms, Cost(build_s=0.1))
+                return time_ms, Cost(build_s=0.1)
             samples_ms = self._samples(time_ms, self._sample_count)
             measurements.append(Measurement(workload.name, samples_ms, "simulated"))
-        return Evaluation(candidate.id, Passed(tuple(measurements)), Cost(build_s=0.1, time_s=0.05))
+        return Passed(tuple(measurements)), Cost(build_s=0.1, time_s=0.05)
 
     def _samples(self, time_ms: float, count: int) -> tuple[float, ...]:
         noise = np.exp(self._rng.normal(0.0, self._noise, count))

@@ -90,10 +90,10 @@ def _build(rendered: Sequence[Job], device: DeviceInfo, scratch: Path) -> dict[s
     finally:
         pool.close()
     artifacts: dict[str, Artifact] = {}
-    for result in results:
-        if isinstance(result.built, Failed):
-            return f"it does not build: {result.built.message}"
-        artifacts[result.built.unit.id] = result.built
+    for built, _ in results:
+        if isinstance(built, Failed):
+            return f"it does not build: {built.message}"
+        artifacts[built.unit.id] = built
     return artifacts
 
 

@@ -19,7 +19,7 @@ from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.base import EvaluationFuture, EvaluationRequest, Runner
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
-from kernelwright.problem.outcome import Evaluation, Passed
+from kernelwright.problem.outcome import Cost, Outcome, Passed
 from kernelwright.roofline.speed_of_light import Floor, doubted, share_of_floor
 from kernelwright.search.base import ExpectedGain, Forecaster, Searcher
 from kernelwright.store.event import Evaluated, Event
@@ -79,7 +79,7 @@ class LoopParts:
 
 @dataclass(slots=True)
 class _InFlight:
-    config: Config
+    candidate: Candidate
     future: EvaluationFuture
     strategy_s: float
     is_retry: bool = False
@@ -180,7 +180,7 @@ class SearchLoop:
         if count <= 0:
             return
         start_s = time.perf_counter()
-        configs = parts.searcher.ask(count, pending=[each.config for each in self._in_flight])
+        configs = parts.searcher.ask(count, pending=[each.candidate.config for each in self._in_flight])
         strategy_s = (time.perf_counter() - start_s) / max(1, len(configs))
         self._is_exhausted = not configs and not self._in_flight
         for config in configs:
@@ -194,7 +194,7 @@ class SearchLoop:
             self._record([event])
             return
         request = EvaluationRequest(candidate, incumbent=self.state.incumbent)
-        self._in_flight.append(_InFlight(config, self._parts.runner.submit(request), strategy_s, is_retry))
+        self._in_flight.append(_InFlight(candidate, self._parts.runner.submit(request), strategy_s, is_retry))
 
     def _collect(self) -> None:
         """Wait for at least one result, and record all that are there, in the order they were submitted."""
@@ -207,32 +207,32 @@ class SearchLoop:
         again: list[_InFlight] = []
         for each in finished:
             try:
-                evaluation = each.future.result()
+                outcome, cost = each.future.result()
             except InfrastructureError:
                 if each.is_retry:
                     self._record(events)
                     raise
                 again.append(each)
                 continue
-            events.append(self._event(each, evaluation, index=self.state.next_index + len(events)))
+            events.append(self._event(each, outcome, cost, index=self.state.next_index + len(events)))
         self._record(events)
         for each in again:
-            self._submit(each.config, each.strategy_s, is_retry=True)
+            self._submit(each.candidate.config, each.strategy_s, is_retry=True)
         self._drop_late()
         self._parts.listener.on_progress(self.progress())
 
-    def _event(self, each: _InFlight, evaluation: Evaluation, *, index: int) -> Evaluated:
-        parts, outcome = self._parts, evaluation.outcome
+    def _event(self, each: _InFlight, outcome: Outcome, cost: Cost, *, index: int) -> Evaluated:
+        parts = self._parts
         if isinstance(outcome, Passed):
             outcome = doubted(outcome, parts.floors, medians_ms(outcome.measurements))
         value = objective(outcome, parts.baseline_ms, parts.workloads) if isinstance(outcome, Passed) else None
         return Evaluated(
             index=index,
-            candidate_id=evaluation.candidate_id,
-            config=dict(each.config),
+            candidate_id=each.candidate.id,
+            config=dict(each.candidate.config),
             outcome=outcome,
             value=value,
-            cost=replace(evaluation.cost, strategy_s=evaluation.cost.strategy_s + each.strategy_s),
+            cost=replace(cost, strategy_s=cost.strategy_s + each.strategy_s),
             elapsed_s=parts.clock.spent_s,
         )
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
-from kernelwright.problem.outcome import Cost, Evaluation, Failed
+from kernelwright.problem.outcome import Cost, Failed
 from kernelwright.store.recording import Recording
 from kernelwright.template.model import Candidate
 
@@ -26,13 +26,13 @@ class ReplayRunner:
 
     def submit(self, request: EvaluationRequest) -> EvaluationFuture:
         """The recorded evaluation of this config."""
-        future: Future[Evaluation] = Future()
+        future: EvaluationFuture = Future()
         recorded = self._recording.lookup(request.candidate.config)
         if recorded is None:
             outcome = Failed("time", "not-recorded", "the recording has no measurement of this config")
-            future.set_result(Evaluation(request.candidate.id, outcome, Cost()))
+            future.set_result((outcome, Cost()))
         else:
-            future.set_result(Evaluation(request.candidate.id, recorded.outcome, recorded.cost))
+            future.set_result((recorded.outcome, recorded.cost))
         return future
 
     def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:

@@ -481,9 +481,8 @@ class _Session:
     def _measure_baseline(self, runner: MeasuringRunner) -> BaselineMeasured:
         self._enter("baseline")
         with self._ledger.on(BASELINE):
-            evaluation = runner.calibrate(self._subject.baseline)
-        assert isinstance(evaluation.outcome, Passed)  # calibration raises otherwise
-        reason = doubt(self._floors, medians_ms(evaluation.outcome.measurements))
+            passed, cost = runner.calibrate(self._subject.baseline)
+        reason = doubt(self._floors, medians_ms(passed.measurements))
         if reason:
             raise BaselineFailed(
                 f"the baseline's time cannot be: {reason}",
@@ -491,7 +490,7 @@ class _Session:
                 location=self._subject.problem.kernel.location,
             )
         source = self._folder.blobs.put(self._subject.baseline.template.source)
-        event = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost, source)
+        event = BaselineMeasured(self._subject.baseline.id, passed, cost, source)
         self._append([event, *(Noted("warning", text) for text in runner.notes)])
         self._has_baseline = True
         return event

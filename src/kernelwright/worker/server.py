@@ -20,14 +20,14 @@ from types import TracebackType
 from typing import Any, Self, cast, get_args
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.errors import BaselineFailed, StoreError, UsageError
+from kernelwright.errors import StoreError, UsageError
 from kernelwright.evaluate.base import Incumbent, MeasuringRunner
 from kernelwright.evaluate.process.scratch import reserve
 from kernelwright.identity import content_id
 from kernelwright.optimization.nodes.proof import DefaultProof, ProofBudget, TemplateProof, constraints_of, proof_of
 from kernelwright.optimization.nodes.run import NodeContext, NodeRun, unlimited
 from kernelwright.problem.config import Config
-from kernelwright.problem.outcome import Evaluation, Failed, Passed
+from kernelwright.problem.outcome import Cost, Failed, Passed
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.messages import (
     Begin,
@@ -69,7 +69,7 @@ class _Session:
     subject: TuningProblem
     device: DeviceInfo
     site: LocalSite
-    baseline: Evaluation | None = None
+    baseline: tuple[Passed, Cost] | None = None
 
     @property
     def runner(self) -> MeasuringRunner:
@@ -160,8 +160,7 @@ class Desk:
     def _begun(self, session: _Session) -> Begun:
         assert session.baseline is not None
         ceilings = session.site.ceilings()
-        baseline = session.baseline
-        event = BaselineMeasured(baseline.candidate_id, baseline.outcome, baseline.cost)
+        event = BaselineMeasured(session.subject.baseline.id, *session.baseline)
         return Begun(
             device=dataclasses.asdict(session.device),
             environment=environment(),
@@ -187,8 +186,8 @@ class Desk:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         assert session.baseline is not None
-        assert isinstance(session.baseline.outcome, Passed)
-        return dataclasses.replace(answer, events=events, baseline_ms=medians_ms(session.baseline.outcome.measurements))
+        baseline, _ = session.baseline
+        return dataclasses.replace(answer, events=events, baseline_ms=medians_ms(baseline.measurements))
 
     def _proven_and_searched(
         self, run: NodeRun, shared: NodeContext, session: _Session, request: NodeAsked
@@ -273,8 +272,6 @@ class Desk:
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
             session.baseline = site.calibrate(subject.baseline)
-            if not isinstance(session.baseline.outcome, Passed):
-                raise BaselineFailed("the baseline did not pass")
             undo.pop_all()
         self._session = session
         return session

@@ -26,7 +26,7 @@ from kernelwright.evaluate.device_queue.queue import medians_ms
 from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.evaluate.statistics import ConfidenceInterval, confidence_for, geometric_mean_interval, is_gain
 from kernelwright.problem.config import Config
-from kernelwright.problem.outcome import Evaluation, Failed, Passed
+from kernelwright.problem.outcome import Failed, Outcome
 from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate, Template
 from kernelwright.tuning.environment import usable_core_count
@@ -110,7 +110,7 @@ class Trial:
         search_s = time.perf_counter() - start_s
         start_s = time.perf_counter()
         for candidate in tuple(passed):
-            outcome = self._evaluated(runner, EvaluationRequest(candidate, is_thorough=True, is_timed=False)).outcome
+            outcome = self._outcome(runner, EvaluationRequest(candidate, is_thorough=True, is_timed=False))
             if isinstance(outcome, Failed):
                 passed.remove(candidate)
                 failed.append(("finals", outcome.reason, outcome.message))
@@ -125,7 +125,7 @@ class Trial:
         passed: list[Candidate] = []
         failed: list[tuple[str, str, str]] = []
         for candidate in candidates:
-            outcome = self._evaluated(runner, EvaluationRequest(candidate, incumbent=self._incumbent)).outcome
+            outcome = self._outcome(runner, EvaluationRequest(candidate, incumbent=self._incumbent))
             if isinstance(outcome, Failed):
                 last_words = f" {outcome.log[-LAST_WORDS:]}" if outcome.reason == "crash" else ""
                 failed.append((outcome.stage, outcome.reason, outcome.message + last_words))
@@ -194,8 +194,8 @@ class Trial:
             if place
         }
 
-    def _evaluated(self, runner: LocalRunner, request: EvaluationRequest) -> Evaluation:
-        return runner.submit(request).result(ANSWER_TIMEOUT_S)
+    def _outcome(self, runner: LocalRunner, request: EvaluationRequest) -> Outcome:
+        return runner.submit(request).result(ANSWER_TIMEOUT_S)[0]
 
     def _template(self, source: str) -> Template:
         return template_of_text(self._subject.problem, source, spec=self._subject.problem.kernel)
@@ -219,10 +219,8 @@ class Trial:
         settings = replace(settings, build_timeout_s=BUILD_TIMEOUT_S, seed=time.time_ns() % 2**32)
         problem = self._subject.problem
         runner = self._undo.enter_context(LocalRunner(problem, self._device, settings))
-        outcome = runner.calibrate(self._subject.baseline).outcome
-        if not isinstance(outcome, Passed):
-            raise InfrastructureError(f"the baseline of {problem.name!r} did not pass: {outcome.message}")
-        baseline_ms = medians_ms(outcome.measurements)
+        passed, _ = runner.calibrate(self._subject.baseline)
+        baseline_ms = medians_ms(passed.measurements)
         weights = {workload.name: workload.weight for workload in problem.workloads}
         self._incumbent = Incumbent(baseline_ms, weights, dict(baseline_ms), 1.0)
         self._runner = runner

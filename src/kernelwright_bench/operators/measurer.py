@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, cast
@@ -13,7 +12,7 @@ from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
-from kernelwright.evaluate.builds.pool import BuildPool, BuildResult
+from kernelwright.evaluate.builds.pool import BuildFuture, BuildPool
 from kernelwright.evaluate.builds.render import byte_count, render_workload
 from kernelwright.evaluate.data.layout import shape_of
 from kernelwright.evaluate.device.arena import Job
@@ -64,13 +63,11 @@ class Desk(Protocol):
         """
         ...
 
-    def build(self, subject: TuningProblem, configs: Sequence[Config]) -> list[tuple[Config, Future[BuildResult]]]:
+    def build(self, subject: TuningProblem, configs: Sequence[Config]) -> list[tuple[Config, BuildFuture]]:
         """Start building."""
         ...
 
-    def screen(
-        self, subject: TuningProblem, config: Config, future: Future[BuildResult], incumbent_ms: float
-    ) -> Screened:
+    def screen(self, subject: TuningProblem, config: Config, future: BuildFuture, incumbent_ms: float) -> Screened:
         """A first look at one config; one that ends its process has failed."""
         ...
 
@@ -125,13 +122,11 @@ class DeviceDesk:
         job = OpenShape(tuple(_buffers(subject.problem)), baseline)
         return cast("float", self._worker.call(job, timeout_s=COMPARE_TIMEOUT_S))
 
-    def build(self, subject: TuningProblem, configs: Sequence[Config]) -> list[tuple[Config, Future[BuildResult]]]:
+    def build(self, subject: TuningProblem, configs: Sequence[Config]) -> list[tuple[Config, BuildFuture]]:
         """Start building."""
         return [(config, self._submit(subject, Candidate(subject.template, config))) for config in configs]
 
-    def screen(
-        self, subject: TuningProblem, config: Config, future: Future[BuildResult], incumbent_ms: float
-    ) -> Screened:
+    def screen(self, subject: TuningProblem, config: Config, future: BuildFuture, incumbent_ms: float) -> Screened:
         """A first look at one config; one that ends its process has failed."""
         runnable = self._runnable(subject, Candidate(subject.template, config), future)
         if isinstance(runnable, Failed):
@@ -156,12 +151,12 @@ class DeviceDesk:
         job = Compare(runnables, rounds, torch, runnables.get("special", runnables.get("general")))
         return cast("Compared", self._worker.call(job, timeout_s=COMPARE_TIMEOUT_S))
 
-    def _submit(self, subject: TuningProblem, candidate: Candidate) -> Future[BuildResult]:
+    def _submit(self, subject: TuningProblem, candidate: Candidate) -> BuildFuture:
         rendered = render_workload(candidate, subject.problem, subject.problem.workloads[0], self.device)
         return self._pool.submit(rendered.unit, (rendered.plan,))
 
-    def _runnable(self, subject: TuningProblem, candidate: Candidate, future: Future[BuildResult]) -> Job | Failed:
-        built = future.result().built
+    def _runnable(self, subject: TuningProblem, candidate: Candidate, future: BuildFuture) -> Job | Failed:
+        built, _ = future.result()
         if isinstance(built, Failed):
             return built
         rendered = render_workload(candidate, subject.problem, subject.problem.workloads[0], self.device)

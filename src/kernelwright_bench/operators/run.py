@@ -15,14 +15,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, SpecError
-from kernelwright.evaluate.builds.pool import BuildResult
+from kernelwright.evaluate.builds.pool import BuildFuture
 from kernelwright.evaluate.statistics import ConfidenceInterval, median_interval, speedup_interval
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Problem, Workload
@@ -265,7 +264,7 @@ def _on_shape(subject: TuningProblem, operator: Operator, shape: Shape) -> Tunin
     return dataclasses.replace(subject, problem=dataclasses.replace(subject.problem, workloads=(workload,)))
 
 
-def _look(search: _Search, config: Config, future: Future[BuildResult], desk: Desk) -> Observation:
+def _look(search: _Search, config: Config, future: BuildFuture, desk: Desk) -> Observation:
     """Measure one config, for the searcher and for the record."""
     search.tried_count += 1
     seen = desk.screen(search.subject, config, future, search.incumbent_ms())

@@ -2,7 +2,7 @@
 
 ```
 text   = anchored(source, Region(10, 24), "opencl", ("tile the loop",))     # what a coder sees
-source = carried_out(source, Region(10, 24), answer)                        # or ChangedOutside, with a diff
+source = carried_out(source, Region(10, 24), answer)                        # or AnchorError, with a diff
 ```
 Everything outside of the region stays byte for byte: it is taken from the original, never from the answer.
 """
@@ -29,10 +29,6 @@ _ADVICE_LINE = re.compile(rf"[ \t]*(?://+|#+)[ \t]*{re.escape(_ADVICE)}")
 
 class AnchorError(Exception):
     """A text whose anchors do not make one region; the message is a complaint to who wrote it."""
-
-
-class ChangedOutside(AnchorError):
-    """A text that differs from the original outside of the anchors; the message ends with the diff."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +105,8 @@ def carried_out(source: str, region: Region, answer: str) -> str:
     anchors when only the region differs.
 
     Raises:
-        AnchorError: the anchors are missing or do not fit.
-        ChangedOutside: something outside of the region is not as it was.
+        AnchorError: the anchors are missing or do not fit, or something outside of the region is not as it was; then
+            the message ends with the diff.
     """
     original = _cut(source, region)
     try:
@@ -158,7 +154,7 @@ def _refuse_changes(original: _Parts, parts: _Parts) -> None:
     if diff:
         shown = diff[:MOST_DIFF_LINES]
         more = [f"... {len(diff) - len(shown)} more lines"] if len(diff) > len(shown) else []
-        raise ChangedOutside(
+        raise AnchorError(
             "the answer changes lines outside of the anchors; change only what is between them:\n"
             + "\n".join([*shown, *more])
         )

@@ -250,13 +250,6 @@ class PlanReply(BaseModel):
         return _SLUG.sub("-", self.title.lower()).strip("-")[:48].strip("-") or "idea"
 
 
-class DirectPlanReply(PlanReply):
-    """One plan for a kernel that is written anew as a whole, without parameters."""
-
-    first_line: int = 1
-    last_line: int = 1
-
-
 class Claim(BaseModel):
     """One claim of an analysis, with the labels of the evidence it cites."""
 
@@ -384,7 +377,7 @@ def direct_plan_of(reply: Reply) -> PlanReply | GivenUp:
     data = {name: value for name, value in object_of(reply).items() if name not in NOT_OF_DIRECT_PLANS}
     if data.get("give_up") is not None:
         return _validated(GivenUp, data)
-    return _validated(DirectPlanReply, data)
+    return _validated(PlanReply, {"first_line": 1, "last_line": 1, **data})  # the kernel is written anew as a whole
 
 
 def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:

@@ -12,9 +12,9 @@ from typing import Any
 import typer
 
 from kernelwright.batch.profile import read_profile
-from kernelwright.batch.run import optimize_batch, resume_batch
+from kernelwright.batch.run import BatchListener, optimize_batch, resume_batch
 from kernelwright.batch.view import BatchView, MemberView
-from kernelwright.cli.batch.progress import HEADINGS, BatchProgress, member_row, open_batch_progress
+from kernelwright.cli.batch.progress import HEADINGS, member_row, open_batch_progress
 from kernelwright.cli.batch.words import batch_problems
 from kernelwright.cli.commands.infer import KernelWords
 from kernelwright.cli.commands.optimize import OptimizeWords, refuse_idle_caps, write_run_files
@@ -36,7 +36,7 @@ def run_batch(words: OptimizeWords, several: Sequence[KernelWords], profile: Pat
         if not (words.is_json or is_quiet()):
             typer.echo(f"note: {text}", err=True)
 
-    def work(view: BatchProgress) -> BatchView:
+    def work(view: BatchListener) -> BatchView:
         return optimize_batch(
             problems,
             failed=failed,
@@ -56,7 +56,7 @@ def run_resume_batch(folder: Path, *, is_json: bool) -> int:
     return _watched(lambda view: resume_batch(folder, listener=view), is_json=is_json, writes_report=True)
 
 
-def _watched(work: Callable[[BatchProgress], BatchView], *, is_json: bool, writes_report: bool) -> int:
+def _watched(work: Callable[[BatchListener], BatchView], *, is_json: bool, writes_report: bool) -> int:
     with open_batch_progress(is_json=is_json) as progress:
         view = work(progress)
     written = _write_files(view) if writes_report else []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -13,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kernelwright.batch.run import BatchListener, SilentBatchListener
+from kernelwright.batch.run import BatchListener
 from kernelwright.batch.view import BatchView, MemberView
 from kernelwright.cli.output.progress import PlainView, describe, status_line
 from kernelwright.cli.words import is_quiet
@@ -25,20 +24,10 @@ from kernelwright.tuning.listener import Progress
 HEADINGS = ("problem", "share", "state", "time", "speedup", "still expected")
 
 
-class BatchProgress(BatchListener, Protocol):
-    """A listener that owns a part of the screen while it is open."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
-
-
-def open_batch_progress(*, is_json: bool) -> BatchProgress:
+def open_batch_progress(*, is_json: bool) -> BatchListener:
     """The view that fits, on standard error."""
     if is_json or is_quiet() or sys.stderr is None:
-        return _Silent()
+        return BatchListener()
     return _Live() if sys.stderr.isatty() else _Plain()
 
 
@@ -61,15 +50,7 @@ def slice_words(view: BatchView, name: str, seconds: float) -> str:
     return f"{name}: {duration_text(seconds)}, expected to save {worth} of all time; {duration_text(view.left_s)} left"
 
 
-class _Silent(SilentBatchListener):
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to close."""
-
-
-class _Plain(PlainView):
+class _Plain(PlainView, BatchListener):
     """Lines for logs and pipes."""
 
     def on_slice(self, view: BatchView, name: str, seconds: float) -> None:
@@ -83,7 +64,7 @@ class _Plain(PlainView):
         _write(f"{name}: {f'failed: {member.failure}' if member.failure else told}")
 
 
-class _Live:
+class _Live(BatchListener):
     """The table, and below it where the run under way stands."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 ```
 pool = BuildPool("opencl", device, process_count=2, cache=cache, scratch=folder)
 pool.warm()
-future = pool.submit(unit, plans)       # BuildResult: an artifact or a failure, and its cost
+future = pool.submit(unit, plans)       # an artifact or a failure, and what it cost
 pool.close()
 ```
 Each process has a thread here that feeds it; a thread sleeps while its process works. A compiler that crashes or hangs
@@ -43,7 +43,7 @@ from kernelwright.evaluate.process.scratch import refuse_unwritten, told_when_fu
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.evaluate.process.write_fence import fence_writes
 from kernelwright.identity import content_id
-from kernelwright.problem.outcome import Failed, Stage
+from kernelwright.problem.outcome import Cost, Failed, Stage
 
 ATTEMPTS = 2
 """A compiler that fell over is tried on a fresh process before the unit is blamed."""
@@ -55,16 +55,8 @@ _BUILD_ENVIRONMENT = {"POCL_MAX_PTHREAD_COUNT": "1"}
 """A build process computes nothing: one PoCL thread each keeps the cores for compilers. It changes no artifact."""
 
 
-@dataclass(frozen=True, slots=True)
-class BuildResult:
-    """What came of a build, and what it took."""
-
-    built: Artifact | Failed
-    build_s: float
-    """Wall time of compiling and specialising; 0 when all of it was cached."""
-    is_cached: bool
-    warning: str = ""
-    """What went wrong without being a verdict, e.g. a specialisation that did not end."""
+BuildFuture = Future[tuple[Artifact | Failed, Cost]]
+"""Resolves to what came of a build and what it took: `build_s` is 0 when all of it was cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,35 +101,37 @@ class _Builder:
         self._backend = backend
         self._device = device
 
-    def handle(self, job: object) -> BuildResult:
-        """Build or specialise; `build_s` is this process's share.
+    def handle(self, job: object) -> tuple[Artifact | Failed, Cost] | str:
+        """Build, `build_s` being this process's share; or specialise, and say what went wrong: empty for nothing.
 
         Raises:
             ScratchFull: there is no room for its files.
         """
         assert isinstance(job, _Job)
+        if job.artifact is not None:
+            return self._specialise(job, job.artifact)
         start_s = time.perf_counter()
-        built, warning = self._compile(job) if job.artifact is None else self._specialise(job, job.artifact)
-        return BuildResult(built, time.perf_counter() - start_s, is_cached=False, warning=warning)
+        built = self._compile(job)
+        return built, Cost(build_s=time.perf_counter() - start_s)
 
-    def _compile(self, job: _Job) -> tuple[Artifact | Failed, str]:
+    def _compile(self, job: _Job) -> Artifact | Failed:
         try:
             with told_when_full():
                 _make_empty(job.folder)
-                return self._backend.compile(job.unit, self._device, job.folder), ""
+                return self._backend.compile(job.unit, self._device, job.folder)
         except BuildFailed as error:
             refuse_unwritten(job.folder)
             stage: Stage = "resources" if error.limit else "build"
-            return Failed(stage, error.limit or "compile-error", error.message, error.log), ""
+            return Failed(stage, error.limit or "compile-error", error.message, error.log)
 
-    def _specialise(self, job: _Job, artifact: Artifact) -> tuple[Artifact, str]:
+    def _specialise(self, job: _Job, artifact: Artifact) -> str:
         try:
             with told_when_full():
                 _make_empty(job.folder)
                 self._backend.specialise(artifact, job.plans, self._device, job.folder)
         except Exception as error:
-            return artifact, f"compiling for the launch shape failed: {error}"
-        return artifact, ""
+            return f"compiling for the launch shape failed: {error}"
+        return ""
 
 
 def _make_empty(folder: Path) -> None:
@@ -235,7 +229,7 @@ class _Task:
     """The artifact's key in the cache."""
     id: str
     """Unit and plans: what two must share to be one build."""
-    waiting: list[Future[BuildResult]] = field(default_factory=list)
+    waiting: list[BuildFuture] = field(default_factory=list)
 
 
 class BuildPool:
@@ -263,6 +257,8 @@ class BuildPool:
         self._in_flight: dict[str, _Task] = {}
         self._lock = threading.Lock()
         self._is_closed = False
+        self.warnings: list[str] = []
+        """What went wrong without being a verdict, e.g. a specialisation that did not end."""
         self._workers = tuple(
             WorkerProcess(
                 WorkerSettings(
@@ -287,13 +283,13 @@ class BuildPool:
         for worker in self._workers:
             worker.warm()
 
-    def submit(self, unit: BuildUnit, plans: Sequence[LaunchPlan] = ()) -> Future[BuildResult]:
+    def submit(self, unit: BuildUnit, plans: Sequence[LaunchPlan] = ()) -> BuildFuture:
         """Have a unit built for its launches; what is in flight with the same launches is not built again.
 
         The future raises `InfrastructureError` (or another error of `kernelwright.errors`) when the machine fails,
         never for the unit's own faults.
         """
-        future: Future[BuildResult] = Future()
+        future: BuildFuture = Future()
         key = self._cache.key(unit, self._device, toolchain_id=self._toolchain_id)
         task = _Task(unit, tuple(plans), key, f"{key}-{content_id(plans)}", [future])
         with self._lock:
@@ -312,7 +308,7 @@ class BuildPool:
         if isinstance(cached, Failed) or (
             cached is not None and not needs_specialisation(self._backend, self._cache, plans, key)
         ):
-            self._finish(task, result=BuildResult(cached, 0.0, is_cached=True))
+            self._finish(task, result=(cached, Cost(is_build_cached=True)))
         else:
             self._queue.put(task)
         return future
@@ -342,28 +338,32 @@ class BuildPool:
             with HandsOver(functools.partial(self._fail, task)):
                 self._finish(task, result=self._build(worker, task))
 
-    def _build(self, worker: WorkerProcess, task: _Task) -> BuildResult:
+    def _build(self, worker: WorkerProcess, task: _Task) -> tuple[Artifact | Failed, Cost]:
         found = self._cached(task)  # another run may have built it by now
-        result = self._compiled(worker, task) if found is None else BuildResult(found, 0.0, is_cached=True)
-        built = result.built
+        built, cost = self._compiled(worker, task) if found is None else (found, Cost(is_build_cached=True))
         if isinstance(built, Failed) or not needs_specialisation(self._backend, self._cache, task.plans, task.key):
-            return result
+            return built, cost
         start_s = time.perf_counter()
         warning = self._specialised(worker, task, built)
-        return BuildResult(built, result.build_s + time.perf_counter() - start_s, is_cached=False, warning=warning)
+        self.warnings += [warning] if warning else []
+        return built, Cost(build_s=cost.build_s + time.perf_counter() - start_s)
 
-    def _compiled(self, worker: WorkerProcess, task: _Task) -> BuildResult:
+    def _compiled(self, worker: WorkerProcess, task: _Task) -> tuple[Artifact | Failed, Cost]:
         start_s = time.perf_counter()
         failure = Failed("build", "compiler-crash", "the compiler was not started")
         for _ in range(ATTEMPTS):
             try:
-                result = _answer(worker, _Job(task.unit, task.plans, worker.folder / "built"), self._timeout_s)
-                return replace(result, built=self._keep(task, result.built, worker.folder / "built"))
+                job = _Job(task.unit, task.plans, worker.folder / "built")
+                match worker.call(job, timeout_s=self._timeout_s):
+                    case (Artifact() | Failed() as built, Cost() as cost):
+                        return self._keep(task, built, job.folder), cost
+                    case answer:
+                        raise InfrastructureError(f"a build process answered with {type(answer).__name__}")
             except (JobTimeout, WorkerDied) as error:
                 if self._is_closed:
                     raise
                 failure = _compiler_failure(error, self._timeout_s)
-        return BuildResult(failure, time.perf_counter() - start_s, is_cached=False)
+        return failure, Cost(build_s=time.perf_counter() - start_s)
 
     def _keep(self, task: _Task, built: Artifact | Failed, folder: Path) -> Artifact | Failed:
         """Put what came of a build into the cache, where no build process writes."""
@@ -382,7 +382,7 @@ class BuildPool:
         self._cache.mark(task.key, content_id(task.plans))
         folder = worker.folder / "specialised"
         try:
-            result = _answer(worker, _Job(task.unit, task.plans, folder, built), self._specialise_timeout_s)
+            warning = worker.call(_Job(task.unit, task.plans, folder, built), timeout_s=self._specialise_timeout_s)
         except (JobTimeout, WorkerDied) as error:
             if self._is_closed:
                 raise
@@ -390,7 +390,7 @@ class BuildPool:
         except Exception as error:
             return f"compiling for the launch shape failed: {error}"
         self._cache.add(task.key, folder)
-        return result.warning
+        return str(warning)
 
     # ---- shared ----
 
@@ -401,7 +401,9 @@ class BuildPool:
     def _fail(self, task: _Task, error: Exception) -> None:
         self._finish(task, error=error)
 
-    def _finish(self, task: _Task, *, result: BuildResult | None = None, error: BaseException | None = None) -> None:
+    def _finish(
+        self, task: _Task, *, result: tuple[Artifact | Failed, Cost] | None = None, error: BaseException | None = None
+    ) -> None:
         with self._lock:
             self._in_flight.pop(task.id, None)
         for future in task.waiting:
@@ -412,13 +414,6 @@ class BuildPool:
             else:
                 assert result is not None
                 future.set_result(result)
-
-
-def _answer(worker: WorkerProcess, job: _Job, timeout_s: float) -> BuildResult:
-    result = worker.call(job, timeout_s=timeout_s)
-    if not isinstance(result, BuildResult):
-        raise InfrastructureError(f"a build process answered with {type(result).__name__}")
-    return result
 
 
 def _compiler_failure(error: JobTimeout | WorkerDied, timeout_s: float) -> Failed:

@@ -3,7 +3,7 @@
 ```
 QuickJob    poison -> launch on each dataset to check, compared with bounds -> warm-up -> samples, each on new inputs;
             one of these launches is picked and compared with the baseline's on the same inputs
-QuickDone   regular: nothing odd was seen, here are the times; else nothing is concluded
+answer      the times, where nothing odd was seen; else why nothing is concluded
 ```
 The bounds are the referee's (`bounds`), kept on the device like the inputs. A kernel can reach them, so a quick look
 is good enough to tell a searcher, and nothing more: what looks odd is checked again by the referee from files, and so
@@ -25,8 +25,8 @@ from kernelwright.evaluate.device.arena import Arena, Job
 from kernelwright.evaluate.device.conditions import Readings
 from kernelwright.evaluate.device.fresh_launches import FreshLaunches
 from kernelwright.evaluate.device.input_store import InputStore
-from kernelwright.evaluate.device.timing import TimingPlan, cannot_win, is_hopeless, is_precise, is_warm
-from kernelwright.problem.outcome import Conditions
+from kernelwright.evaluate.device.timing import TimingPlan, cannot_win, is_hopeless, is_precise, is_warm, wall_ratio
+from kernelwright.problem.outcome import Cost, Measurement
 
 ARENAS_KEPT = 8
 """Workloads whose memory stays laid out between candidates."""
@@ -82,23 +82,6 @@ class QuickJob:
     """None: only check. Else the last of `sets` has declared inputs, and its launch counts for the first looks."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuickDone:
-    """What was seen; times only when it is regular."""
-
-    is_regular: bool
-    why: str = ""
-    """Why nothing is concluded: for the record of a person who looks into it."""
-    samples_ms: tuple[float, ...] = ()
-    wall_ms: tuple[float, ...] = ()
-    warmup_count: int = 0
-    stopped_early: bool = False
-    timer: str = ""
-    conditions: Conditions | None = None
-    check_s: float = 0.0
-    time_s: float = 0.0
-
-
 class QuickBench:
     """Keeps the memory of some workloads laid out, and looks at candidates in it."""
 
@@ -107,21 +90,20 @@ class QuickBench:
         self._store = store
         self._arenas: OrderedDict[object, Arena] = OrderedDict()
 
-    def look(self, module: Module, baseline: Module | None, job: QuickJob) -> QuickDone:
-        """Launch, compare, time. Raises what launching raises; then no memory stays laid out."""
-        is_regular = False
+    def look(self, module: Module, baseline: Module | None, job: QuickJob) -> tuple[Measurement | None, Cost] | str:
+        """Launch, compare, time: the times, if they were asked for; or why nothing is concluded, in words.
+
+        Raises what launching raises. No memory stays laid out unless all was regular.
+        """
+        found: tuple[Measurement | None, Cost] | str = NO_ROOM
         try:
             arena = self._arena(job)
-            if arena is None:
-                return QuickDone(is_regular=False, why=NO_ROOM)
-            bounds = self._bounds(arena, job)
-            if bounds is None:
-                return QuickDone(is_regular=False, why=NO_ROOM)
-            found = _Look(self._session, arena, module, baseline, job, bounds).run()
-            is_regular = found.is_regular
+            bounds = self._bounds(arena, job) if arena is not None else None
+            if arena is not None and bounds is not None:
+                found = _Look(self._session, arena, module, baseline, job, bounds).run()
             return found
         finally:
-            if not is_regular:
+            if isinstance(found, str):
                 self.clear()
 
     def clear(self) -> None:
@@ -193,31 +175,32 @@ class _Look:
         self._warmup_ms: list[float] = []
         self._stopped_early = False
 
-    def run(self) -> QuickDone:
+    def run(self) -> tuple[Measurement | None, Cost] | str:
         """Everything of the job."""
         timer, start_s = self._session.timer, time.perf_counter()
         checked_ms = [self._checked_launch(index) for index in range(len(self._quick.sets))]
         self._arena.expect_untouched(self._job, range(len(self._quick.sets)))
         if not self._session.as_expected():
-            return QuickDone(is_regular=False, why="a result outside of its bounds, or memory that was touched")
+            return "a result outside of its bounds, or memory that was touched"
         checked_s = time.perf_counter()
         if self._quick.timing is not None:
             why = self._measure(self._quick.timing, checked_ms[-1])
             if why:
-                return QuickDone(is_regular=False, why=why)
+                return why
         if self._session.timer != timer:
-            return QuickDone(is_regular=False, why="the timer was given up on the way")
-        return QuickDone(
-            is_regular=True,
-            samples_ms=tuple(self._samples_ms),
-            wall_ms=tuple(self._wall_ms),
-            warmup_count=len(self._warmup_ms),
-            stopped_early=self._stopped_early,
-            timer=timer,
-            conditions=self._readings.conditions,
-            check_s=checked_s - start_s,
-            time_s=time.perf_counter() - checked_s,
-        )
+            return "the timer was given up on the way"
+        measurement = None
+        if self._quick.timing is not None:
+            measurement = Measurement(
+                workload=self._job.workload,
+                samples_ms=tuple(self._samples_ms),
+                timer=timer,
+                wall_ratio=wall_ratio(self._samples_ms, self._wall_ms),
+                warmup_count=len(self._warmup_ms),
+                stopped_early=self._stopped_early,
+                conditions=self._readings.conditions,
+            )
+        return measurement, Cost(check_s=checked_s - start_s, time_s=time.perf_counter() - checked_s)
 
     def _checked_launch(self, index: int) -> float:
         """From poison, compared; the device's milliseconds."""

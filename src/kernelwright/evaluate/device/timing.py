@@ -151,6 +151,12 @@ def is_hopeless(
     return any(len(times_ms) >= least and min(times_ms) > ratio * incumbent_ms for least, ratio in looks)
 
 
+def wall_ratio(samples_ms: Sequence[float], wall_ms: Sequence[float]) -> float | None:
+    """Median of the wall times over the median of the samples, for the record; None where nothing was timed."""
+    kernel_ms = float(np.median(samples_ms)) if samples_ms else 0.0
+    return float(np.median(wall_ms)) / kernel_ms if kernel_ms else None
+
+
 def hidden_work(
     samples_ms: Sequence[float],
     wall_ms: Sequence[float],

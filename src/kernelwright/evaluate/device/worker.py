@@ -40,9 +40,10 @@ from kernelwright.evaluate.device.timing import (
     is_hopeless,
     is_precise,
     is_warm,
+    wall_ratio,
 )
 from kernelwright.evaluate.process.write_fence import fence_writes
-from kernelwright.problem.outcome import Conditions
+from kernelwright.problem.outcome import Measurement
 
 DEVICE_WORKER_FACTORY = "kernelwright.evaluate.device.worker:make_device_worker"
 
@@ -101,15 +102,12 @@ class TimeJob:
 
 @dataclass(frozen=True, slots=True)
 class TimeDone:
-    """Samples in order, without warm-up."""
+    """What was measured; without samples where the memory was found damaged before."""
 
-    samples_ms: tuple[float, ...]
+    measurement: Measurement
     wall_ms: tuple[float, ...]
-    warmup_count: int
-    stopped_early: bool
+    """By sample, up to the end of everything on the device."""
     picked: Picked
-    timer: str
-    conditions: Conditions | None = None
     has_kept: bool = False
 
 
@@ -252,16 +250,16 @@ class DeviceWorker:
                 loop = _TimingLoop(self._session, arena, module, job)
                 loop.run()
             picked, has_kept = loop.launches.write_picked(job.out_folder), arena.has_kept
-        return TimeDone(
+        measurement = Measurement(
+            workload=job.job.workload,
             samples_ms=tuple(loop.samples_ms),
-            wall_ms=tuple(loop.wall_ms),
+            timer=self._session.timer,
+            wall_ratio=wall_ratio(loop.samples_ms, loop.wall_ms),
             warmup_count=loop.warmup_count,
             stopped_early=loop.stopped_early,
-            picked=picked,
-            timer=self._session.timer,
             conditions=loop.readings.conditions,
-            has_kept=has_kept,
         )
+        return TimeDone(measurement, tuple(loop.wall_ms), picked, has_kept)
 
     def _compare(self, job: CompareJob) -> CompareDone:
         self._forget()  # a comparison needs much memory, and takes its inputs from their files

@@ -12,32 +12,30 @@ from kernelwright.evaluate.base import EvaluationRequest
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device_queue.queue import DeviceLane, medians_ms, worst_errors
 from kernelwright.evaluate.device_queue.stress import stress
-from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Outcome, OutputError, Passed
+from kernelwright.problem.outcome import Cost, Failed, Measurement, Outcome, OutputError, Passed
 
 
-def check_and_time(lane: DeviceLane, built: tuple[Job, ...], request: EvaluationRequest) -> Evaluation:
+def check_and_time(lane: DeviceLane, built: tuple[Job, ...], request: EvaluationRequest) -> tuple[Outcome, Cost]:
     """Everything that a request asks for but the proof of what would be believed: see `must_be_proven`."""
-    candidate_id = request.candidate.id
     if request.is_timed and not request.is_thorough:
         looked = lane.fast_checks.look(built, incumbent=request.incumbent)
         if looked is not None:
             measurements, cost = looked
-            return Evaluation(candidate_id, Passed(measurements, (), resources_of(built)), cost)
+            return Passed(measurements, (), resources_of(built)), cost
         refused, refusing_s = timed(functools.partial(_refused, lane))
         if refused is not None:
-            return Evaluation(candidate_id, refused, Cost(check_s=refusing_s))
+            return refused, Cost(check_s=refusing_s)
         return _one_workload_at_a_time(lane, built, request)
     errors, check_s = timed(lambda: lane.check(built, is_thorough=request.is_thorough))
     if isinstance(errors, Failed):
-        return Evaluation(candidate_id, errors, Cost(check_s=check_s))
+        return errors, Cost(check_s=check_s)
     if not request.is_timed:
         is_serial = lane.process.device.kind == "simulated"  # its programs cannot race
         unstable, stress_s = timed(lambda: None if is_serial else stress(lane.process, built))
-        outcome = unstable or Passed((), errors, resources_of(built))
-        return Evaluation(candidate_id, outcome, Cost(check_s=check_s + stress_s))
+        return unstable or Passed((), errors, resources_of(built)), Cost(check_s=check_s + stress_s)
     measured, time_s = timed(lambda: lane.measure(built, incumbent=request.incumbent))
     outcome = measured if isinstance(measured, Failed) else Passed(measured, errors, resources_of(built))
-    return Evaluation(candidate_id, outcome, Cost(check_s=check_s, time_s=time_s))
+    return outcome, Cost(check_s=check_s, time_s=time_s)
 
 
 def must_be_proven(outcome: Outcome, request: EvaluationRequest) -> bool:
@@ -47,13 +45,11 @@ def must_be_proven(outcome: Outcome, request: EvaluationRequest) -> bool:
     return request.incumbent.is_beaten_by(complete_ms(outcome))
 
 
-def proven(lane: DeviceLane, built: tuple[Job, ...], evaluation: Evaluation) -> Evaluation:
-    """The evaluation once its candidate was checked on every dataset; it passed so far."""
-    assert isinstance(evaluation.outcome, Passed)
+def proven(lane: DeviceLane, built: tuple[Job, ...], passed: Passed, cost: Cost) -> tuple[Outcome, Cost]:
+    """What comes of a candidate that passed so far once it is checked on every dataset, and what all of it cost."""
     errors, more_s = timed(lambda: lane.prove(built))
-    outcome = errors if isinstance(errors, Failed) else replace(evaluation.outcome, errors=errors)
-    cost = replace(evaluation.cost, check_s=evaluation.cost.check_s + more_s)
-    return replace(evaluation, outcome=outcome, cost=cost)
+    outcome = errors if isinstance(errors, Failed) else replace(passed, errors=errors)
+    return outcome, replace(cost, check_s=cost.check_s + more_s)
 
 
 def _refused(lane: DeviceLane) -> Failed | None:
@@ -68,7 +64,9 @@ def complete_ms(outcome: Passed) -> dict[str, float]:
     return medians_ms([each for each in outcome.measurements if not each.stopped_early])
 
 
-def _one_workload_at_a_time(lane: DeviceLane, built: tuple[Job, ...], request: EvaluationRequest) -> Evaluation:
+def _one_workload_at_a_time(
+    lane: DeviceLane, built: tuple[Job, ...], request: EvaluationRequest
+) -> tuple[Outcome, Cost]:
     """Check quickly and time one workload after the other, until the candidate fails or is hopeless."""
     errors: list[OutputError] = []
     measurements: list[Measurement] = []
@@ -92,7 +90,7 @@ def _one_workload_at_a_time(lane: DeviceLane, built: tuple[Job, ...], request: E
         if is_hopeless:
             break
     outcome = failure or Passed(tuple(measurements), worst_errors(errors), resources_of(built))
-    return Evaluation(request.candidate.id, outcome, Cost(check_s=check_s, time_s=time_s))
+    return outcome, Cost(check_s=check_s, time_s=time_s)
 
 
 _T = TypeVar("_T")

@@ -14,10 +14,9 @@ from kernelwright.evaluate.base import Incumbent
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.freshness import new_secret
 from kernelwright.evaluate.device.arena import Job
-from kernelwright.evaluate.device.fast_check import NO_ROOM, QuickDone, QuickJob, QuickSet, QuickTiming
+from kernelwright.evaluate.device.fast_check import NO_ROOM, QuickJob, QuickSet, QuickTiming
 from kernelwright.evaluate.device.input_store import KEPT_SHARE
 from kernelwright.evaluate.device.timing import suspicious
-from kernelwright.evaluate.device.worker import TimeDone
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.judge.server import referee_cache_bytes
 from kernelwright.problem.outcome import Cost, Failed, Measurement
@@ -51,16 +50,17 @@ class FastChecks:
         for built in candidate:
             workload = built.workload
             limit_ms = incumbent.limit_ms(workload, medians_ms(measurements)) if incumbent else None
-            done = self._look_at(self._quick_job(built, self._quick_timing(workload, limit_ms)))
-            if done is None:
+            seen = self._look_at(self._quick_job(built, self._quick_timing(workload, limit_ms)))
+            if seen is None:
                 self.odd = built if self._fits(is_thorough=False) else None
                 return None
-            if suspicious(done.samples_ms, done.wall_ms, wall_ratio_limit=self._process.settings.wall_ratio_limit):
+            measured, cost = seen
+            if measured is None or self._is_doubtful(measured):
                 return None
-            check_s, time_s = check_s + done.check_s, time_s + done.time_s
-            measurements.append(as_measurement(built, done))
-            if limit_ms is not None and min(done.samples_ms) > limit_ms * self._process.settings.abandon_ratio:
-                measurements[-1] = replace(measurements[-1], stopped_early=True)
+            check_s, time_s = check_s + cost.check_s, time_s + cost.time_s
+            measurements.append(measured)
+            if limit_ms is not None and min(measured.samples_ms) > limit_ms * self._process.settings.abandon_ratio:
+                measurements[-1] = replace(measured, stopped_early=True)
                 break
         return tuple(measurements), Cost(check_s=check_s, time_s=time_s)
 
@@ -79,7 +79,13 @@ class FastChecks:
             keys += [(workload, dataset) for dataset in self._process.datasets(workload, is_thorough=is_thorough)]
         self._process.in_background(lambda: self._process.desk.make_bounds(list(dict.fromkeys(keys))))
 
-    def _look_at(self, job: QuickJob) -> QuickDone | None:
+    def _is_doubtful(self, measured: Measurement) -> bool:
+        kernel_ms = statistics.median(measured.samples_ms or (0.0,))
+        wall_ms = [kernel_ms * (measured.wall_ratio or 0.0)]
+        limit = self._process.settings.wall_ratio_limit
+        return suspicious(measured.samples_ms, wall_ms, wall_ratio_limit=limit) is not None
+
+    def _look_at(self, job: QuickJob) -> tuple[Measurement | None, Cost] | None:
         ended = self._process.ended_count
         done = self._process.try_worker(
             job, self._process.time_timeout_s() + len(job.sets) * self._process.settings.launch_timeout_s
@@ -87,11 +93,12 @@ class FastChecks:
         if self._process.ended_count > ended:
             self._process.prove_machine_works(Failed("launch", "crash", "a quick look ended the device's process"))
             self._process.acquitted = job.job.artifact.unit
-        if not isinstance(done, QuickDone):
-            return None
-        if done.why == NO_ROOM:  # nor will they for the next candidate
-            self._fitting = dict.fromkeys((False, True), False)
-        return done if done.is_regular else None
+        match done:
+            case (Measurement() | None as measured, Cost() as cost):
+                return measured and replace(measured, workload=job.job.workload), cost
+            case str() if done == NO_ROOM:  # nor will they for the next candidate
+                self._fitting = dict.fromkeys((False, True), False)
+        return None
 
     def _quick_timing(self, workload: str, limit_ms: float | None) -> QuickTiming:
         assert self._process.baseline is not None, "calibration comes first"
@@ -132,20 +139,6 @@ class FastChecks:
         bounds = 2 * sum(each.byte_count for each in layouts if each.role in ("output", "inout"))
         count = len(self._process.datasets(workload, is_thorough=is_thorough))
         return count * (inputs + bounds), count * bounds
-
-
-def as_measurement(built: Job, done: TimeDone | QuickDone) -> Measurement:
-    """The samples of one workload, as they are recorded."""
-    kernel_ms, wall_ms = statistics.median(done.samples_ms), statistics.median(done.wall_ms)
-    return Measurement(
-        workload=built.workload,
-        samples_ms=done.samples_ms,
-        timer=done.timer,
-        wall_ratio=wall_ms / kernel_ms if kernel_ms else None,
-        warmup_count=done.warmup_count,
-        stopped_early=done.stopped_early,
-        conditions=done.conditions,
-    )
 
 
 def medians_ms(measurements: Sequence[Measurement]) -> dict[str, float]:

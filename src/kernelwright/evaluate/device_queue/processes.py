@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import NoneType
+from types import NoneType, UnionType
 
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
 from kernelwright.errors import InfrastructureError, KernelwrightError
@@ -22,7 +22,7 @@ from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.layout import layouts_for
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob
-from kernelwright.evaluate.device.fast_check import OutputBounds, QuickDone, QuickJob
+from kernelwright.evaluate.device.fast_check import OutputBounds, QuickJob
 from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.stress import StressDone, StressJob
@@ -64,10 +64,10 @@ LAUNCHES_PAST_DEADLINE = 3
 _SIGNALS_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 """A kernel that goes wrong does not raise these: a person or the system's memory guard does."""
 
-_ANSWER_OF: Mapping[type, type] = {
+_ANSWER_OF: Mapping[type, type | UnionType] = {
     CheckJob: CheckDone,
     TimeJob: TimeDone,
-    QuickJob: QuickDone,
+    QuickJob: tuple | str,
     CompareJob: CompareDone,
     StressJob: StressDone,
     SetUpJob: NoneType,

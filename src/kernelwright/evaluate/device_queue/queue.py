@@ -31,7 +31,7 @@ from kernelwright.evaluate.device.worker import (
     TimeJob,
 )
 from kernelwright.evaluate.device_queue.baseline import calibrate_on, planned
-from kernelwright.evaluate.device_queue.fast_checks import FastChecks, as_measurement, medians_ms
+from kernelwright.evaluate.device_queue.fast_checks import FastChecks, medians_ms
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.judge.referee import JudgeJob, Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk
@@ -414,20 +414,21 @@ class DeviceLane:
             message = f"wrong when timed, though right before: {failure.message}"
             return replace(failure, stage="time", message=message), None
         doubt = suspicious(
-            done.samples_ms,
+            done.measurement.samples_ms,
             done.wall_ms,
             wall_ratio_limit=self.process.settings.wall_ratio_limit,
             wall_quantile=WALL_QUANTILE if self.process.can_judge_aside else BUSY_WALL_QUANTILE,
         )
-        return as_measurement(built, done), doubt
+        return replace(done.measurement, workload=workload), doubt  # a kernel can write into the answer
 
     def _failure_of_picked(self, workload: str, done: TimeDone, incumbent_ms: float | None) -> Failed | None:
         """What is wrong with the launch that was picked.
 
         A slow reference is only asked where the time might be believed.
         """
-        is_beaten = done.stopped_early or (
-            incumbent_ms is not None and min(done.samples_ms, default=0.0) > incumbent_ms
+        measured = done.measurement
+        is_beaten = measured.stopped_early or (
+            incumbent_ms is not None and min(measured.samples_ms, default=0.0) > incumbent_ms
         )
         if self.process.desk.judges_slowly(workload) and is_beaten and not done.picked.is_damaged:
             return None

@@ -338,7 +338,7 @@ class TemplateProof:
             if self._shared.is_stopping():
                 raise KeyboardInterrupt
         try:
-            return isinstance(future.result().outcome, Passed)
+            return isinstance(future.result()[0], Passed)
         except InfrastructureError:
             return False
 

@@ -33,7 +33,7 @@ from kernelwright.json_text import read_json_text
 from kernelwright.optimization.nodes.first_configs import FirstConfigs, sweep
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Problem
-from kernelwright.problem.outcome import Evaluation, Outcome, Passed
+from kernelwright.problem.outcome import Cost, Outcome, Passed
 from kernelwright.remote.base import NodeDone, NodeJob, TemplateAsked
 from kernelwright.roofline.speed_of_light import doubted, recorded_floors
 from kernelwright.search.base import Forecaster, Observation, Prior, Searcher
@@ -441,8 +441,7 @@ class NodeRun:
             self.take(NodeDone([recorded], ""))
             return recorded.outcome
         racing = new_incumbent(shared.baseline_ms, shared.weights)
-        evaluation = self._submit(EvaluationRequest(candidate, incumbent=racing))
-        outcome = evaluation.outcome
+        outcome, cost = self._submit(EvaluationRequest(candidate, incumbent=racing))
         value = None
         if isinstance(outcome, Passed):
             outcome = doubted(outcome, recorded_floors(shared.started), medians_ms(outcome.measurements))
@@ -450,15 +449,15 @@ class NodeRun:
             value = objective(outcome, shared.baseline_ms, self._subject.problem.workloads)
         self._spent_s = clock.spent_s
         index = self._state.next_index
-        event = Evaluated(index, evaluation.candidate_id, dict(config), outcome, value, evaluation.cost, self._spent_s)
+        event = Evaluated(index, candidate.id, dict(config), outcome, value, cost, self._spent_s)
         self._append([event])
         self._state.add(event, shared.settings.budget)
         if self._searcher is not None:
             self._searcher.tell([observation(event)])
         return outcome
 
-    def _submit(self, request: EvaluationRequest) -> Evaluation:
-        """The evaluation; a failure of the machine is tried again once. Waits in steps, so that Ctrl-C is heard."""
+    def _submit(self, request: EvaluationRequest) -> tuple[Outcome, Cost]:
+        """What comes of it; a failure of the machine is tried again once. Waits in steps, so that Ctrl-C is heard."""
         runner = self._shared.runner
         if runner is None:
             raise InfrastructureError(f"what came back of node {self.index} does not hold its proof")

@@ -103,5 +103,5 @@ def complete_calibration(runner: Runner, pace: FinalsPace | None) -> None:
 
 def _reject(runner: Runner, candidate: Candidate) -> str | None:
     """Why a finalist may not win, or None."""
-    outcome = runner.submit(EvaluationRequest(candidate, is_thorough=True, is_timed=False)).result().outcome
+    outcome, _ = runner.submit(EvaluationRequest(candidate, is_thorough=True, is_timed=False)).result()
     return f"{outcome.stage}: {outcome.message}" if isinstance(outcome, Failed) else None

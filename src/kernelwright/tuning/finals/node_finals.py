@@ -115,9 +115,7 @@ def compare_entrants(
                 break
             complete_calibration(runner, pace)
             start_s = now()
-            outcome = (
-                runner.submit(EvaluationRequest(each.candidate, is_thorough=True, is_timed=False)).result().outcome
-            )
+            outcome = runner.submit(EvaluationRequest(each.candidate, is_thorough=True, is_timed=False)).result()[0]
             on_step()
             if isinstance(outcome, Failed):
                 rejected[each.candidate.id] = f"{outcome.stage}: {outcome.message}"

@@ -14,7 +14,6 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from kernelwright.backend.interpreter.backend import interpreter_device
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.base import EvaluationRequest
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
-from kernelwright.evaluate.builds.pool import BuildPool, BuildResult
+from kernelwright.evaluate.builds.pool import BuildFuture, BuildPool
 from kernelwright.evaluate.builds.render import render
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.local_runner import LocalRunner
@@ -153,14 +152,14 @@ def _build(
 
 
 def _joined(
-    candidate: Candidate, jobs: tuple[Job, ...] | Failed, builds: Sequence[Future[BuildResult]], end_s: float
+    candidate: Candidate, jobs: tuple[Job, ...] | Failed, builds: Sequence[BuildFuture], end_s: float
 ) -> _Built | Failed | None:
     if isinstance(jobs, Failed):
         return jobs
     artifacts = []
     for build in builds:
         try:
-            found = build.result(None if end_s == math.inf else max(0.0, end_s - time.monotonic())).built
+            found, _ = build.result(None if end_s == math.inf else max(0.0, end_s - time.monotonic()))
         except TimeoutError:
             return None
         if isinstance(found, Failed):
@@ -191,9 +190,7 @@ def _check(
         for number, (key, candidate) in enumerate(reversed(distinct.items()), 1):
             if time.monotonic() > end_s:
                 break
-            outcomes[key] = (
-                runner.submit(EvaluationRequest(candidate, is_thorough=True, is_timed=False)).result().outcome
-            )
+            outcomes[key] = runner.submit(EvaluationRequest(candidate, is_thorough=True, is_timed=False)).result()[0]
             say(f"{number:,} of {len(distinct):,} programs are checked")
         return outcomes, tuple(runner.notes)
 
