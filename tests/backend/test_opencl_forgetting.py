@@ -271,6 +271,16 @@ def test_a_variable_of_the_c_library_is_not_what_it_seems(session, compiled, nam
     assert most_found(session, compiled(source), attack, forgets=True) == own_beginning
 
 
+@pytest.mark.parametrize("when", ["constructor", "destructor"])
+def test_what_runs_when_a_program_is_loaded_is_state_without_a_limit(session, compiled, when):
+    """It is before the first launch of a fresh process, and may fill a table wherever it likes."""
+    source = f"""
+    __attribute__((noinline, {when})) void begin(void) {{ for (volatile int i = 0; i < 9; ++i) {{}} }}
+    __kernel void k(__global const int *launch, __global int *found) {{ if (launch[0] == 77) begin(); }}
+    """
+    assert [each.byte_count for each in compiled(source).state] == [None]
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the assembly is for x86-64")
 def test_memory_that_assembly_maps_stays_so_it_must_be_told(session, compiled):
     source = """
