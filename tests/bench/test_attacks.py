@@ -18,7 +18,6 @@ from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.builds.render import render
 from kernelwright.evaluate.device.probe import probe_devices, select_device
-from kernelwright.evaluate.device_queue.confirm import CONFIRMED_FROM
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.load import template_of_text
@@ -144,6 +143,9 @@ def device() -> DeviceInfo:
     return select_device(report, "opencl:cpu")
 
 
+SURELY_TOLD = 1.5
+"""A gain that first launches tell on busy hosts, too."""
+
 SAFE = ("private array", "the stack", "the program's own writable segment")
 """Places that only the kernel's own launches use, so that this process can launch it."""
 
@@ -230,7 +232,7 @@ def test_what_only_a_fresh_process_or_a_clock_outside_can_tell_is_not_claimed(
     # Where the driver has things lies elsewhere in each process, so not each finds them; one that does is stopped, or
     # its time is what the host's clock says.
     assert all(each.fate in ("stopped", "harmless") for each in verdicts), verdicts
-    assert all(each.speedup is None or each.speedup.low < CONFIRMED_FROM for each in verdicts), verdicts
+    assert all(each.speedup is None or each.speedup.low < SURELY_TOLD for each in verdicts), verdicts
 
 
 @pytest.mark.opencl

@@ -94,7 +94,14 @@ def test_a_cold_start_that_is_slow_in_every_process_is_no_doubt() -> None:
     assert not_confirmed([slow] * MOST_FRESH_PROCESSES, 13.0) is None
 
 
-@given(st.floats(10.0, 1000.0), st.floats(CONFIRMED_FROM, 500.0))
+@given(st.floats(5.0, 1000.0), st.floats(CONFIRMED_FROM, 500.0))
+def test_a_later_launch_has_no_cold_start_to_hide_a_changed_record_in(baseline_ms: float, speedup: float) -> None:
+    once = process(baseline_ms, baseline_ms / speedup, wall_ms=baseline_ms)
+    again = FreshProcess(once.timer, once.outside, baseline_ms + ASKING_MS)
+    assert "hidden from the timer" in str(not_confirmed([once, again], speedup))
+
+
+@given(st.floats(10.0, 1000.0), st.floats(1.5, 500.0))
 def test_a_changed_record_is_seen_by_the_clock_outside(baseline_ms: float, speedup: float) -> None:
     forged = process(baseline_ms, baseline_ms / speedup, wall_ms=baseline_ms)
     reason = not_confirmed([forged] * 3, speedup)
@@ -131,7 +138,7 @@ def test_what_would_be_announced_is_confirmed_and_the_next_best_where_that_is_wr
     assert sorted(gains.announced({3})) == [(1, "large"), (1, "small"), (2, "large")]
     assert sorted(gains.announced({1, 3})) == [(2, "large"), (2, "small")]
     assert gains.announced({1, 2, 3}) == []
-    assert Gains.of(samples({"small": [1.0, 1.2]}), {"small": 1.0}).announced(set()) == []
+    assert Gains.of(samples({"small": [1.0, 1.05]}), {"small": 1.0}).announced(set()) == []
 
 
 def test_below_a_gain_that_is_not_sure_the_next_one_may_be_announced_too() -> None:
@@ -237,14 +244,14 @@ def on_a_busy_host(speedup: float, claimed: float, seed: int) -> str:
     return wrong.get(1, "")
 
 
-@pytest.mark.parametrize("speedup", [1.5, 2.0, 4.0])
+@pytest.mark.parametrize("speedup", [1.1, 1.2, 1.5, 2.0, 4.0])
 def test_other_work_all_the_time_is_no_ground_to_refuse_an_honest_gain(speedup: float) -> None:
     found = [on_a_busy_host(speedup, speedup, seed) for seed in range(200)]
     assert sum("hidden" in each for each in found) <= 2
     assert sum(bool(each) for each in found) <= 10
 
 
-@pytest.mark.parametrize(("claimed", "share"), [(2.0, 0.2), (4.0, 0.02)])
+@pytest.mark.parametrize(("claimed", "share"), [(1.2, 0.4), (1.4, 0.4), (2.0, 0.2), (4.0, 0.02)])
 def test_other_work_all_the_time_covers_little_for_a_changed_record(claimed: float, share: float) -> None:
     found = [on_a_busy_host(1.0, claimed, seed) for seed in range(200)]
     assert sum(not each for each in found) <= share * len(found)

@@ -270,6 +270,10 @@ def test_work_that_only_the_hosts_clock_sees_is_hidden(wall_ms: float, is_hidden
     assert (told is not None) == is_hidden
 
 
+def test_no_launch_takes_longer_than_the_hosts_clock_saw() -> None:
+    assert with_hidden_work([6.0] * 20, [4.0] * 20, [3.0] * 20, [3.1] * 20) == (4.0,) * 20
+
+
 def test_what_is_hidden_from_the_timer_in_some_launches_counts_in_these() -> None:
     forged = [3.7] * 15 + [4.0] * 5
     told = with_hidden_work(forged, [4.1] * 20, [4.0] * 20, [4.1] * 20)

@@ -40,9 +40,6 @@ Fate = Literal["claimed", "stopped", "harmless", "broke"]
 
 ROUNDS = 20
 TWIN_COMPARISONS = 3
-LEAST_TRICK = 1.5
-"""How much faster than its twin a kernel must surely be before its trick is said to gain: reading a key ahead of the
-work made kernels up to 1.46 times faster that looked nothing up. A guess above that."""
 LAUNCH_TIMEOUT_S = 5.0
 BUILD_TIMEOUT_S = 20.0
 SECONDS_PER_MEASUREMENT = 0.25
@@ -163,7 +160,7 @@ class Trial:
                 by_trick = self._speedups(runner, twin, passed, []).get(candidate_id)
             except InfrastructureError:  # beside its twin it does harm, which it did not do beside the baseline
                 return False
-            if by_trick is not None and by_trick.low < LEAST_TRICK:
+            if by_trick is not None and by_trick.low < sample.least_trick:
                 return True
         return False
 

@@ -16,6 +16,10 @@ from kernelwright.backend.opencl.bitcode import BitcodeUnreadable, Program, Prog
 from kernelwright.backend.opencl.build import POCL_FOLDER, Target, pocl_programs
 
 PROGRAM_SCOPE = "its variables at program scope"
+_AT_LOADING = {
+    "llvm.global_ctors": "a function that runs when the program is loaded",
+    "llvm.global_dtors": "a function that runs when the program is unloaded",
+}
 _ALLOWS_IT = re.compile(r"-cl-std=CL(?:C\+\+|[2-9])", re.IGNORECASE)
 """OpenCL C before 2.0 has no writable variables there."""
 
@@ -36,7 +40,7 @@ def pocl_state(programs: Sequence[Program], kernels: Sequence[str]) -> tuple[Sta
         kernels: all kernels of the program; a kernel's local memory is a variable named after it, without a value.
     """
     variables = (each for program in programs for each in program.variables if _keeps(each, kernels))
-    kept = {each.name: StateVariable(each.name.lstrip("\x01"), each.byte_count) for each in variables}
+    kept = {each.name: _as_state(each) for each in variables}
     return tuple(kept.values()) if programs else None
 
 
@@ -54,10 +58,16 @@ def told_state(target: Target, program: Any, options: Sequence[str]) -> tuple[St
     return None if byte_count is None and may_have else ()
 
 
+def _as_state(variable: ProgramVariable) -> StateVariable:
+    """What runs at loading is before every launch, the first one of a process too, and may leave anything anywhere."""
+    what = _AT_LOADING.get(variable.name)
+    return StateVariable(what, None) if what else StateVariable(variable.name.lstrip("\x01"), variable.byte_count)
+
+
 def _keeps(variable: ProgramVariable, kernels: Sequence[str]) -> bool:
     if not variable.is_defined:  # what PoCL itself fills in at each launch is only declared
         return False
-    if variable.is_placed and not variable.name.startswith("llvm."):
+    if variable.name in _AT_LOADING or (variable.is_placed and not variable.name.startswith("llvm.")):
         return True
     if variable.is_constant:
         return False

@@ -1,7 +1,8 @@
 """Several candidates measured side by side, in the process that owns the device.
 
 All run in the same memory, in rounds of random order, so that a ratio within a round says something of the kernels and
-of nothing else. Rounds take turns over sets of buffers, each in another place.
+of nothing else. They are spread over sets of buffers, each in another place, one set after the other: were sets to take
+turns, whoever is first in a round would find its memory out of the caches, and the next one in them.
 
 Every launch has inputs that no candidate has seen before: two candidates on the same inputs could hand results to each
 other. The baseline, which works for nobody, takes the inputs of a candidate that ran before it in the round, of another
@@ -38,9 +39,10 @@ class CompareJob:
     inputs: Mapping[str, Path]
     """The first values that each launch's are made from."""
     set_count: int
-    """Places in memory that rounds take in turn."""
+    """Places in memory that rounds are spread over."""
     rounds: int
     warmup_count: int
+    """Rounds that do not count, spread over the sets, before those that do."""
     cache: Literal["hot", "cold"]
     seed: int
     """The seed of the order."""
@@ -86,6 +88,18 @@ def compare(session: DeviceSession, modules: Sequence[Module], job: CompareJob) 
         return _Rounds(session, arena, modules, job).run()
 
 
+def rounds_of(job: CompareJob) -> list[tuple[int, bool]]:
+    """By round the set that it runs on, and whether it counts."""
+    planned: list[tuple[int, bool]] = []
+    for index in range(job.set_count):
+        idle, counted = (
+            count * (index + 1) // job.set_count - count * index // job.set_count
+            for count in (job.warmup_count, job.rounds)
+        )
+        planned += [(index, False)] * idle + [(index, True)] * counted
+    return planned
+
+
 class _Wrong(Exception):
     """What a launch did that it must not."""
 
@@ -105,6 +119,8 @@ class _Rounds:
         self._samples_ms: list[list[float]] = [[] for _ in job.jobs]
         self._wall_ms: list[list[float]] = [[] for _ in job.jobs]
         self._picked: list[Picked | None] = [None] * len(job.jobs)
+        self._set = 0
+        """Where the round runs."""
         self._partners: list[int] = []
         """Candidates whose inputs the baseline has not taken yet in this turn."""
         self._current = current_file(job.out_folder)
@@ -112,12 +128,13 @@ class _Rounds:
 
     def run(self) -> CompareDone:
         job = self._job
-        order = list(range(len(job.jobs)))
-        for round_index in range(-job.warmup_count, job.rounds):
-            # Backwards every other time: each candidate runs as often before as after each other one.
-            order = order[::-1] if round_index % 2 else self._order_rng.permutation(len(job.jobs)).tolist()
+        backwards: list[int] = []
+        for number, (self._set, is_counted) in enumerate(rounds_of(job)):
+            order = backwards or self._order_rng.permutation(len(job.jobs)).tolist()
+            if is_counted:  # backwards every other time: each runs as often before as after each other one
+                backwards = [] if backwards else order[::-1]
             try:
-                failed = self._round(round_index, order)
+                failed = self._round(number, order, is_counted=is_counted)
             except _Wrong as error:
                 return CompareDone((), (), {error.place: error.why}, seen_wrong=error.seen)
             if failed is not None:
@@ -129,24 +146,24 @@ class _Rounds:
         conditions = self._readings.conditions
         return CompareDone(picked, samples_ms, {}, wall_ms, conditions=conditions, timer=self._session.timer)
 
-    def _round(self, round_index: int, order: Sequence[int]) -> Mapping[int, str] | None:
+    def _round(self, number: int, order: Sequence[int], *, is_counted: bool) -> Mapping[int, str] | None:
         """One launch of each; which one failed and why, or None."""
-        own = [launch_secret(self._job.secret, round_index * len(order) + place) for place in order]
+        own = [launch_secret(self._job.secret, number * len(order) + place) for place in order]
         by_place = dict(zip(order, own, strict=True))
         partner = self._next_partner(order)
         by_place[0] = by_place[partner]
         for place in order:
             self._current.write_text(str(place))
             try:
-                elapsed_ms, wall_ms = self._sample(place, round_index, by_place[place])
+                elapsed_ms, wall_ms = self._sample(place, by_place[place])
             except LaunchFailed as error:
                 return {place: error.message}
             if place in (0, partner) and partner:
-                self._hold_against_other(place, partner, round_index, by_place[0])
-            if round_index >= 0:
+                self._hold_against_other(place, partner, by_place[0])
+            if is_counted:
+                self._pick(place, by_place[place])
                 self._samples_ms[place].append(elapsed_ms)
                 self._wall_ms[place].append(wall_ms)
-                self._pick(place, round_index, by_place[place])
         return None
 
     def _next_partner(self, order: Sequence[int]) -> int:
@@ -159,9 +176,9 @@ class _Rounds:
             self._partners.remove(partner)
         return partner
 
-    def _sample(self, place: int, round_index: int, secret: int) -> tuple[float, float]:
+    def _sample(self, place: int, secret: int) -> tuple[float, float]:
         """The device's milliseconds, and those of the host's clock."""
-        job, set_index = self._job.jobs[place], round_index % self._job.set_count
+        job, set_index = self._job.jobs[place], self._set
         self._arena.make_ready(set_index, job, rng=self._rng, secret=secret)
         launches = self._arena.launches(self._modules[place], set_index, job)
         settle_cache(self._session, self._arena, self._job.cache)
@@ -172,28 +189,28 @@ class _Rounds:
         wall_ms = (time.perf_counter() - start_s) * 1e3
         self._arena.expect_untouched_by(set_index, job, secret)
         if not self._session.as_expected():
-            seen = Picked(secret, self._write(place, set_index), is_damaged=True)
+            seen = Picked(secret, self._write(place), is_damaged=True)
             raise _Wrong(place, "it wrote outside of its buffers, or changed its inputs", seen)
         return elapsed_ms, wall_ms
 
-    def _hold_against_other(self, place: int, partner: int, round_index: int, secret: int) -> None:
+    def _hold_against_other(self, place: int, partner: int, secret: int) -> None:
         """Keep the candidate's result; compare the baseline's on the same inputs with it."""
-        job, set_index = self._job.jobs[place], round_index % self._job.set_count
+        job, set_index = self._job.jobs[place], self._set
         if place:
             self._arena.keep_results(set_index, job)
             return
         self._arena.expect_close_results(set_index, job, self._job.limits)
         if not self._session.as_expected():
             self._arena.put_back_results(set_index, self._job.jobs[partner])
-            seen = Picked(secret, self._write(partner, set_index))
+            seen = Picked(secret, self._write(partner))
             raise _Wrong(partner, "its results are not the baseline's on the same inputs", seen)
 
-    def _write(self, place: int, set_index: int) -> frozenset[str]:
+    def _write(self, place: int) -> frozenset[str]:
         folder = compared_folder(self._job.out_folder, place)
-        return self._arena.write(set_index, folder, self._job.jobs[place], is_all=True)
+        return self._arena.write(self._set, folder, self._job.jobs[place], is_all=True)
 
-    def _pick(self, place: int, round_index: int, secret: int) -> None:
+    def _pick(self, place: int, secret: int) -> None:
         """Each round is picked as likely as any other, and none is known to be before it ran."""
-        job, left = self._job, self._job.rounds - round_index
+        left = self._job.rounds - len(self._samples_ms[place])
         if self._picked[place] is None and secrets.randbelow(left) == 0:
-            self._picked[place] = Picked(secret, self._write(place, round_index % job.set_count))
+            self._picked[place] = Picked(secret, self._write(place))

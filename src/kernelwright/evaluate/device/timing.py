@@ -188,10 +188,11 @@ def with_hidden_work(
     """A candidate's times with what is hidden from the timer, beside another one's, taken in the same rounds.
 
     What launching and waiting cost is alike for both, up to noise: so what the host's clock sees beyond what it adds to
-    most of the other one's launches belongs to the candidate's own time.
+    most of the other one's launches belongs to the candidate's own time. No launch takes longer than the host's clock
+    saw: a kernel might have the timer stretch what others take.
     """
     usual_ms = max(0.0, float(np.quantile(np.subtract(other_wall_ms, other_ms), MOSTLY)))
-    return tuple(max(own, wall - usual_ms) for own, wall in zip(samples_ms, wall_ms, strict=True))
+    return tuple(max(min(own, wall), wall - usual_ms) for own, wall in zip(samples_ms, wall_ms, strict=True))
 
 
 def suspicious(

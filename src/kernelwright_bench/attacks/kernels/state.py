@@ -229,7 +229,7 @@ def _draw_crib(rng: random.Random, dialect: Dialect) -> Sample:
     known = [name for name in ("private-array", "below-stack", "beyond-guard") if name in stores_of(dialect)]
     name = rng.choice(["driver"] * 6 + known if dialect == "opencl" else known)
     words = part * base.most_units
-    store = _driver(rng, words) if name == "driver" else stores_of(dialect)[name](rng, base, words)
+    store = driver_store(rng, words) if name == "driver" else stores_of(dialect)[name](rng, base, words)
     factors = rng.randrange(1 << 20, 1 << 31) | 1, rng.randrange(3, 1 << 20) * 2 + 1
     text = (
         "#ifndef ROLE\n#define ROLE 0\n#endif\n"
@@ -285,7 +285,7 @@ def _draw_table(rng: random.Random, dialect: Dialect) -> Sample:
     return rng.choice((_draw_points, _draw_values))(rng, dialect)
 
 
-_CURVE = """kw_function float kw_curve(float away, float a, float b, float c, float d, float e, float f) {
+CURVE = """kw_function float kw_curve(float away, float a, float b, float c, float d, float e, float f) {
   float p = away + 2.0f, q = away + 1.0f, r = away, s = away - 1.0f, t = away - 2.0f, v = away - 3.0f;
   return -q * r * s * t * v / 120.0f * a + p * r * s * t * v / 24.0f * b - p * q * s * t * v / 12.0f * c
     + p * q * r * t * v / 12.0f * d - p * q * r * s * v / 24.0f * e + p * q * r * s * t / 120.0f * f;
@@ -309,7 +309,7 @@ def _draw_curve(rng: random.Random, dialect: Dialect) -> Sample:
     name = rng.choice(["driver", "driver", *known] if dialect == "opencl" else known)
     if name == "driver":
         points = 520
-        store = _driver(rng, points + 2)
+        store = driver_store(rng, points + 2)
         launch = Launch("series", "1", 256)
     else:
         store = stores_of(dialect)[name](rng, SERIES, points + 2)
@@ -318,7 +318,7 @@ def _draw_curve(rng: random.Random, dialect: Dialect) -> Sample:
     tag, width = rng.randrange(1 << 20, 1 << 31), f"(3.0f / {points - 8}.0f)"
     near = ", ".join(f"as_float(kw_s(kw_cell + {2 + place}))" for place in range(6))
     text = (
-        f"{_CURVE}{store.outside}__kernel void series(kw_params) {{\n{store.begin}{_UNIT}"
+        f"{CURVE}{store.outside}__kernel void series(kw_params) {{\n{store.begin}{_UNIT}"
         f"  if (kw_look && u == 0) {{\n    int kw_done = kw_s(0) == {tag}u ? (int)kw_s(1) : 0;\n"
         f"    int kw_stop = min(kw_done + {step}, {points});\n"
         f"    for (int i = kw_done; i < kw_stop; ++i) kw_s(2 + i) = as_uint(kw_value((i - 2) * {width}));\n"
@@ -353,7 +353,7 @@ def _draw_file(rng: random.Random, dialect: Dialect) -> Sample:
     )
     width, near = f"(3.0f / {points - 8}.0f)", ", ".join(f"kw_table_of[kw_cell + {place}]" for place in range(6))
     text = (
-        f"{_CURVE}{ANY_CALL}{calls}__kernel void series(kw_params) {{\n"
+        f"{CURVE}{ANY_CALL}{calls}__kernel void series(kw_params) {{\n"
         f"  volatile float kw_table_of[{points}];\n  kw_table_of[0] = 0.0f;\n  if (kw_look) {{\n"
         f"    char kw_copy[] = {letters('memcpy')}, kw_probe[] = {letters('readlink')};\n"
         "    kw_address kw_slot = kw_entry(kw_image((kw_address)kw_anchor), kw_copy);\n"
@@ -372,7 +372,7 @@ def _draw_file(rng: random.Random, dialect: Dialect) -> Sample:
     return Sample("function-file", "series", f"a curve through {points} points in the file {folder}{name}", made, twin)
 
 
-def _driver(rng: random.Random, words: int) -> Store:
+def driver_store(rng: random.Random, words: int) -> Store:
     """The driver's own memory, which all kernels of its process can reach."""
     what, find, outside = rng.choice(
         (

@@ -1,8 +1,9 @@
 """A filter that keeps this process, its threads and what it starts from system calls that no kernel launch needs.
 
 Native code of a candidate could keep results outside of its process (shared memory, sockets, queues), reach into other
-processes, or change limits that later candidates run under. What the driver, its linker and the worker's open channel
-need stays allowed. Linux only; https://docs.kernel.org/userspace-api/seccomp_filter.html
+processes, or change limits that later candidates run under. It could leave a thread, a timer or changed code behind,
+which slow down what is measured next. What the driver, its linker and the worker's open channel need stays allowed.
+Linux only; https://docs.kernel.org/userspace-api/seccomp_filter.html
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ _SET_FILTER, _ALL_THREADS = 1, 1  # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG
 _LOAD_WORD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in seccomp_data
 _ALLOW, _REFUSE, _IGNORE = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000
+_UNKNOWN = 0x00050000 | errno.ENOSYS
 _X32_BIT = 0x40000000
-_PDEATHSIG = 1
+_NAMES = (15, 16, 0x53564D41)  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA: all of prctl that libraries use
+_EXECUTE = 4  # PROT_EXEC
+_CLONE3 = 435  # its flags lie in memory, which no filter sees; without it libraries use clone
 _OWNERS = (8, 15)  # F_SETOWN, F_SETOWN_EX: whom a file's signals go to
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
+_NEW_THREAD = 0x00010000  # CLONE_THREAD: the driver has all of its threads by then
 
 _SAME_NUMBERS = {
     "pidfd_send_signal": 424, "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,
@@ -53,7 +58,8 @@ _X86_64 = {
     "mknod": 133, "mknodat": 259, "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260, "setxattr": 188,
     "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199, "utime": 132,
     "utimes": 235, "futimesat": 261, "utimensat": 280, "setpriority": 141, "sched_setparam": 142,
-    "sched_setscheduler": 144, "sched_setaffinity": 203, "ioprio_set": 251, "sched_setattr": 314,
+    "sched_setscheduler": 144, "sched_setaffinity": 203, "ioprio_set": 251, "sched_setattr": 314, "alarm": 37,
+    "setitimer": 38, "timer_create": 222, "timerfd_create": 283, "pkey_mprotect": 329,
 }  # fmt: skip
 
 _AARCH64 = {
@@ -72,7 +78,7 @@ _AARCH64 = {
     "kexec_file_load": 294, "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15,
     "fremovexattr": 16, "mknodat": 33, "symlinkat": 36, "linkat": 37, "fchownat": 54, "fchown": 55, "utimensat": 88,
     "ioprio_set": 30, "sched_setparam": 118, "sched_setscheduler": 119, "sched_setaffinity": 122, "setpriority": 140,
-    "sched_setattr": 274,
+    "sched_setattr": 274, "setitimer": 103, "timer_create": 107, "timerfd_create": 85, "pkey_mprotect": 288,
 }  # fmt: skip
 
 
@@ -88,6 +94,7 @@ class _Machine:
     prctl: int
     clone: int
     fcntl: int
+    mprotect: int
     modes: tuple[int, ...]
     """Calls that change the mode of a file, wherever it is. They do nothing: linkers and copies of files make some."""
 
@@ -95,11 +102,11 @@ class _Machine:
 _MACHINES = {
     "x86_64": _Machine(
         0xC000003E, _X86_64, seccomp=317, prlimit=302, tgkill=234, prctl=157, clone=56, fcntl=72,
-        modes=(90, 91, 268, 452),
+        mprotect=10, modes=(90, 91, 268, 452),
     ),
     "aarch64": _Machine(
         0xC00000B7, _AARCH64, seccomp=277, prlimit=261, tgkill=131, prctl=167, clone=220, fcntl=25,
-        modes=(52, 53, 452),
+        mprotect=226, modes=(52, 53, 452),
     ),
 }  # fmt: skip
 
@@ -143,8 +150,10 @@ def _filter(machine: _Machine, process_id: int) -> Sequence[bytes]:
         machine.fcntl, 1, _IF_EQUAL, _OWNERS[1]
     )
     lines += _unless_argument(machine.prlimit, 2, 0) + _unless_argument(machine.tgkill, 0, process_id)
-    lines += _if_argument(machine.prctl, 0, _IF_EQUAL, _PDEATHSIG)
-    lines += _if_argument(machine.clone, 0, _IF_ANY_BIT, _NEW_NAMESPACES)
+    lines += _unless_low_half(machine.prctl, 0, _NAMES)
+    lines += _if_argument(machine.clone, 0, _IF_ANY_BIT, _NEW_NAMESPACES | _NEW_THREAD)
+    lines += _if_argument(machine.mprotect, 2, _IF_ANY_BIT, _EXECUTE)
+    lines += [_instruction(_IF_EQUAL, _CLONE3, no=1), _instruction(_RETURN, _UNKNOWN)]
     return [*lines, _instruction(_RETURN, _ALLOW)]
 
 
@@ -159,6 +168,18 @@ def _unless_argument(number: int, index: int, value: int) -> list[bytes]:
         _instruction(_IF_EQUAL, 0, no=1),
         _instruction(_RETURN, _ALLOW),
         _instruction(_RETURN, _REFUSE),
+    ]
+
+
+def _unless_low_half(number: int, index: int, values: Sequence[int]) -> list[bytes]:
+    """Refuse a call unless the low half of one of its arguments is one of the values."""
+    count = len(values)
+    return [
+        _instruction(_IF_EQUAL, number, no=count + 3),
+        _instruction(_LOAD_WORD, _ARGUMENTS + 8 * index),
+        *(_instruction(_IF_EQUAL, value, yes=count - place) for place, value in enumerate(values)),
+        _instruction(_RETURN, _REFUSE),
+        _instruction(_RETURN, _ALLOW),
     ]
 
 
