@@ -18,9 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
-from kernelwright import errors
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, KernelwrightError, StoreError
 from kernelwright.evaluate.base import MeasuringRunner
@@ -42,6 +41,8 @@ from kernelwright.remote.messages import (
     RequestContext,
     Result,
     WorkerSeen,
+    device_of,
+    error_of,
 )
 from kernelwright.remote.site import Comparing, compare_job
 from kernelwright.roofline.speed_of_light import Ceilings
@@ -119,14 +120,14 @@ class SpoolMachine:
         finally:
             mailbox.folder.end(identity)  # nobody can ask for it again: its seed is this run's
         mailbox.meter.add(begun.worked_s)
-        return SpoolSite(mailbox, work, _device(begun.device), begun)
+        return SpoolSite(mailbox, work, device_of(begun.device), begun)
 
     def again(
         self, subject: TuningProblem, files: Mapping[str, bytes], settings: TuneSettings, started: RunStarted
     ) -> SpoolSite:
         """The same for a run that has begun: everything that it needs to know is recorded."""
         mailbox = Mailbox(SpoolFolder(self.path), poll_s=self._poll_s, say=self._say)
-        return SpoolSite(mailbox, _work(mailbox, subject, files, settings), _device(started.device), None)
+        return SpoolSite(mailbox, _work(mailbox, subject, files, settings), device_of(started.device), None)
 
 
 class Mailbox:
@@ -390,11 +391,6 @@ def _work(
     )
 
 
-def _device(record: Mapping[str, Any]) -> DeviceInfo:
-    known = {field.name for field in dataclasses.fields(DeviceInfo)}
-    return DeviceInfo(**{name: value for name, value in record.items() if name in known})
-
-
 def _line(event: Event) -> str:
     return encode(event, 0).decode().rstrip("\n")
 
@@ -419,7 +415,6 @@ def _failed(record: Mapping[str, str] | None) -> Failed | None:
 
 def _error(refused: Refused) -> KernelwrightError:
     """What the worker raised, said again here."""
-    kind = getattr(errors, refused.error, None)
-    if not (isinstance(kind, type) and issubclass(kind, KernelwrightError)):
-        kind = InfrastructureError
-    return kind(f"the worker {refused.worker} says: {refused.message}", hint=refused.hint or None)
+    error = error_of(refused)
+    error.message = f"the worker {refused.worker} says: {error.message}"
+    return error

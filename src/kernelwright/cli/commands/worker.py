@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import os
 import signal
 import sys
 import time
@@ -18,12 +17,12 @@ import typer
 
 from kernelwright.cli.words import is_quiet
 from kernelwright.errors import UsageError
+from kernelwright.evaluate.process.child import forget_secrets
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import parse_budget
+from kernelwright.worker.server import Desk
 from kernelwright.worker.worker import Ended, SpoolWorker
-
-_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +65,11 @@ def run_worker(words: WorkerWords) -> int:
     seconds = words.seconds()
     if not words.creates:
         _require(words.spool)
-    _forget_secrets()
+    forget_secrets()  # nothing that a spool can bring finds one
     spool = SpoolFolder(words.spool)
     say = (lambda _: None) if is_quiet() else _say
     say(f"working on the spool {spool.path}; Ctrl-C ends")
-    worker = SpoolWorker(spool, LocalMachine(), device=words.device, say=say)
+    worker = SpoolWorker(spool, Desk(spool, LocalMachine(), device=words.device), say=say)
     with _terminating_as_interrupt():
         ended = worker.run(until_idle=words.is_until_idle, seconds=seconds)
     return _tell(ended, is_json=words.is_json)
@@ -111,12 +110,6 @@ def _say(text: str) -> None:
     with contextlib.suppress(OSError):
         typer.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
         sys.stderr.flush()
-
-
-def _forget_secrets() -> None:
-    """Drop what looks like a key from the environment: nothing that a spool can bring finds one."""
-    for name in [name for name in os.environ if any(word in name.upper() for word in _SECRET_WORDS)]:
-        del os.environ[name]
 
 
 @contextlib.contextmanager
