@@ -124,28 +124,36 @@ class _SlotDesk:
 
     def device(self, work: RequestContext) -> DeviceInfo:
         """As the slot says, which is asked once. Where another lane may have a device, this one leaves the request."""
-        key = (settings_of(work).device, work.language)
-        found = self._devices.get(key)
-        if found is None:
-            found = self._devices[key] = self._asked(work)
-        if isinstance(found, UsageError | MissingDependency):
-            if self._fits.is_nowhere(key, self._name):
-                raise UsageError(f"no device of the cluster fits; on {self._name}: {found.message}", hint=found.hint)
-            raise OtherDevice(found.message)
+        key, found = (settings_of(work).device, work.language), self._found(work)
+        fits_not = isinstance(found, UsageError | MissingDependency)
+        if fits_not and not self._fits.is_nowhere(key, self._name):
+            raise OtherDevice(str(found))
+        if isinstance(found, InfrastructureError):
+            self._fails(found)
         if isinstance(found, KernelwrightError):
             raise found
         return on_device(work, found)
 
+    def _found(self, work: RequestContext) -> DeviceInfo | KernelwrightError:
+        """The device, or why there is none."""
+        key = (settings_of(work).device, work.language)
+        if key not in self._devices:
+            self._devices[key] = self._asked(work)
+        return self._devices[key]
+
     def _asked(self, work: RequestContext) -> DeviceInfo | KernelwrightError:
         reply = from_text(self._call("device", as_text(Begin(work))))
         if isinstance(reply, Refused):
-            return error_of(reply)
+            return error_of(reply)  # which the machine may have failed with: asked again of a new slot alone
         if not isinstance(reply, WorkerSeen) or len(reply.devices) != 1:
             raise InfrastructureError(f"{self._name} did not say which device it has")
         return device_of(reply.devices[0])
 
     def answer(self, request: Request) -> Result:
         """By the slot, with the files that it has not had yet."""
+        found = self._found(request.work)
+        if isinstance(found, UsageError | MissingDependency):
+            raise UsageError(f"no device of the cluster fits; on {self._name}: {found.message}", hint=found.hint)
         names = all_files(request)
         files = self._spool.files({name: name for name in names - self._sent})
         reply = from_text(self._call("answer", as_text(request), files))

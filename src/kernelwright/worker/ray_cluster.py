@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from kernelwright.errors import InfrastructureError, UsageError
+from kernelwright.errors import InfrastructureError
 from kernelwright.imports import require
+from kernelwright.remote.runners import check_address
 from kernelwright.tuning.machine import LocalMachine, Machine
 from kernelwright.worker.slot import DeviceSlot
 
@@ -30,22 +30,8 @@ POLL_S = 0.2
 CONNECT_S = 10.0
 """How long the head of a cluster has for a connection."""
 
-_PORT = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
-
-
-def check_address(address: str) -> None:
-    """Nothing, for the address of a head.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if address.startswith("ray://"):
-        hint = "say the head's own HOST:PORT (6379 unless it was changed), on a machine of the cluster"
-        raise UsageError(f"{address!r} is the address of Ray's client server, which is not used", hint=hint)
-    found = _PORT.fullmatch(address)
-    if address != "auto" and (found is None or not 0 < int(found["port"]) < 1 << 16):
-        hint = "say ray:HOST:PORT, or ray:auto for the cluster that this machine is part of"
-        raise UsageError(f"{address!r} is no address of a Ray cluster", hint=hint)
+END_S = 3.0
+"""How long an actor has to remove its files."""
 
 
 class RayCluster:
@@ -149,10 +135,6 @@ class _RaySlot:
             self._ray.wait([self._actor.end.remote()], timeout=END_S)
         with contextlib.suppress(Exception):
             self._ray.kill(self._actor)
-
-
-END_S = 3.0
-"""How long an actor has to remove its files."""
 
 
 def _reach(address: str) -> None:

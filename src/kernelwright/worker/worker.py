@@ -8,15 +8,17 @@ ended = SpoolWorker(spool, Desk(spool, machine), say=print).run(until_idle=True)
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
+import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Protocol, Self
 
 from kernelwright.backend.base import DeviceInfo
@@ -338,6 +340,21 @@ class SpoolWorker:
             self._spool.replace("workers", self._name, message)
         except StoreError:
             return  # for people only
+
+
+@contextlib.contextmanager
+def ends_as_interrupt(numbers: Sequence[signal.Signals] = (signal.SIGTERM,)) -> Iterator[None]:
+    """Inside, signals by which a batch system ends its jobs are Ctrl-C, so that a claim is given back."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _words(request: Request) -> str:
