@@ -31,6 +31,8 @@ from kernelwright.remote.base import Elsewhere, FinalistsJob, NodeDone, NodeJob
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.helper import SpoolHelper
 from kernelwright.remote.messages import (
+    HAS_ENDED,
+    KEEPS_JOBS,
     Begin,
     Begun,
     CompareAnswered,
@@ -76,6 +78,9 @@ DRIFT = 1.1
 
 DRIFT_OF_CPU = 1.5
 """On a device that shares the host's cores, whose times move with what else the host does. A guess."""
+
+SEEN_S = 30.0
+"""A worker that was seen so long ago is taken to be there."""
 
 TELL_S = 30.0
 """How often a person is told what is waited for."""
@@ -137,6 +142,7 @@ class SpoolMachine:
         self._open = contextlib.ExitStack()
         self._folder: SpoolFolder | None = None
         self._helper: SpoolHelper | None = None
+        self._mailboxes: list[Mailbox] = []
 
     def begin(self, subject: TuningProblem, files: Mapping[str, bytes], settings: TuneSettings) -> SpoolSite:
         """Ask for the device's facts and the baseline's times, and wait for them.
@@ -147,7 +153,7 @@ class SpoolMachine:
             UsageError: no device there fits.
             StoreError: the spool cannot be written.
         """
-        mailbox = self._mailbox()
+        mailbox = self._begun()
         work = _work(mailbox, subject, files, settings)
         request = Begin(work)
         identity = mailbox.ask(("begin", dict(work.files), dict(work.settings)), request)
@@ -162,7 +168,7 @@ class SpoolMachine:
         self, subject: TuningProblem, files: Mapping[str, bytes], settings: TuneSettings, started: RunStarted
     ) -> SpoolSite:
         """The same for a run that has begun: everything that it needs to know is recorded."""
-        mailbox = self._mailbox()
+        mailbox = self._begun()
         return SpoolSite(mailbox, _work(mailbox, subject, files, settings), device_of(started.device), None)
 
     def _mailbox(self) -> Mailbox:
@@ -172,6 +178,28 @@ class SpoolMachine:
         if self._runner and self._helper is None:
             self._helper = self._open.enter_context(SpoolHelper(self._folder, self._runner))
         return Mailbox(self._folder, poll_s=self._poll_s, say=self._say, helper=self._helper)
+
+    def _begun(self) -> Mailbox:
+        """A mailbox for a run, which `stop` ends."""
+        self._mailboxes.append(mailbox := self._mailbox())
+        return mailbox
+
+    def device_count(self) -> int:
+        """Devices that were seen of late; where some are brought, once the first is there.
+
+        Raises:
+            KernelwrightError: none can be brought.
+        """
+        mailbox = self._mailbox()
+        while self._helper is not None and not mailbox.seen():
+            self._helper.check()
+            time.sleep(self._poll_s)
+        return len(mailbox.seen())
+
+    def stop(self) -> None:
+        """Let every run that waits go, with `KeyboardInterrupt`."""
+        for mailbox in self._mailboxes:
+            mailbox.stop()
 
     def _new_folder(self) -> Path:
         """Of this machine alone; for jobs where runs lie, which all nodes see."""
@@ -183,6 +211,7 @@ class SpoolMachine:
         """End what was started."""
         self._open.close()
         self._folder = self._helper = None
+        self._mailboxes.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -275,19 +304,28 @@ class Mailbox:
         place = self._helper.runner if self._helper is not None else f"the spool {self.folder.path}"
         self._say(f"waiting for {count} of {place}{words}; {self._workers()}")
 
-    def _workers(self) -> str:
+    def seen(self) -> list[WorkerSeen]:
+        """Workers that were seen within `SEEN_S`, by this machine's clock, and have not ended."""
+        return [each for each in self._every() if time.time() - each.seen_s < SEEN_S and each.doing != HAS_ENDED]
+
+    def _every(self) -> list[WorkerSeen]:
+        """All workers that have ever said something, the last one last; none that look after jobs."""
         seen = []
         for file in sorted((self.folder.path / "workers").glob("*.json")):
             with contextlib.suppress(StoreError):
                 message = self.folder.message("workers", file.stem)
-                if isinstance(message, WorkerSeen):
-                    seen.append((message.seen_s, message.worker, message.doing))
+                if isinstance(message, WorkerSeen) and message.doing != KEEPS_JOBS:
+                    seen.append(message)
+        return sorted(seen, key=lambda each: each.seen_s)
+
+    def _workers(self) -> str:
+        seen = self._every()
         if not seen and self._helper is not None:
             return "no device is there yet"
         if not seen:
             return "no worker was seen yet: run `kernelwright worker --spool DIR` on the other machine"
-        seen_s, worker, doing = max(seen)
-        return f"{worker} was seen {max(0.0, time.time() - seen_s):.0f} s ago ({doing})"
+        last = seen[-1]
+        return f"{last.worker} was seen {max(0.0, time.time() - last.seen_s):.0f} s ago ({last.doing})"
 
 
 class SpoolSite:

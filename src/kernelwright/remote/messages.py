@@ -170,6 +170,11 @@ class Refused:
     worker: str
 
 
+HAS_ENDED = "has ended"
+KEEPS_JOBS = "keeps jobs"
+"""What is done by whoever looks after jobs, and is no worker itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
     """A worker says that it is there."""

@@ -74,11 +74,15 @@ def check_runner(runner: str) -> None:
 
 def absolute(runner: str) -> str:
     """The same with its folder named from the root, so that a resume finds it from anywhere."""
-    head, mark, rest = runner.partition(SPOOL if runner.startswith(SPOOL) else ",spool=")
-    if not mark or not rest.strip() or not runner.startswith((SPOOL, SLURM)):
+    if runner.startswith(SPOOL):
+        folder = runner.removeprefix(SPOOL)
+        return f"{SPOOL}{Path(folder).absolute()}" if folder.strip() else runner
+    if not runner.startswith(SLURM):
         return runner
-    folder, comma, more = (rest, "", "") if runner.startswith(SPOOL) else rest.partition(",")
-    return f"{head}{mark}{Path(folder).absolute()}{comma}{more}"
+    parts = [part.strip() for part in runner.removeprefix(SLURM).split(",")]
+    mark = "spool="
+    named = [f"{mark}{Path(part.removeprefix(mark)).absolute()}" if part.startswith(mark) else part for part in parts]
+    return SLURM + ",".join(named)
 
 
 def check_address(address: str) -> None:

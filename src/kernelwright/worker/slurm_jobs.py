@@ -25,7 +25,7 @@ from kernelwright.errors import InfrastructureError, UsageError
 from kernelwright.evaluate.process.child import forget_secrets
 from kernelwright.imports import require
 from kernelwright.remote.folder import SpoolFolder
-from kernelwright.remote.messages import WorkerSeen
+from kernelwright.remote.messages import KEEPS_JOBS, WorkerSeen
 from kernelwright.remote.runners import SlurmWords
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.worker.server import Desk
@@ -184,7 +184,7 @@ class SlurmJobs:
         return bool(each.job.done()) if self._words.is_local else queue is None or str(each.job.job_id) not in queue
 
     def _tell_of_itself(self) -> None:
-        message = WorkerSeen(socket.gethostname(), os.getpid(), time.time(), f"keeps {self._words.jobs} jobs")
+        message = WorkerSeen(socket.gethostname(), os.getpid(), time.time(), KEEPS_JOBS)
         self._spool.replace("workers", BEAT, message)
 
 

@@ -26,6 +26,7 @@ from kernelwright.errors import InfrastructureError, KernelwrightError, MissingD
 from kernelwright.remote.envelope import SpoolTooNew
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.messages import (
+    HAS_ENDED,
     Begin,
     CompareAsked,
     NodeAsked,
@@ -180,7 +181,7 @@ class SpoolWorker:
         finally:
             has_ended.set()
             beat.join()
-            self._doing = "has ended"
+            self._doing = HAS_ENDED
             self._tell_of_itself()
         return self.ended
 
