@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_batch import LIFT, TILE, cost, problems, settings  # noqa: F401 - a fixture
+from test_batch import LIFT, TILE, cost, settings
 
 from kernelwright.batch.run import BatchParts, SilentBatchListener, next_slice, optimize_batch, resume_batch
 from kernelwright.batch.view import BatchView
@@ -72,7 +72,7 @@ def chosen(spool: Path, seconds: float = 120.0):  # type: ignore[no-untyped-def]
 def test_each_device_has_a_problem_and_each_problem_its_claim(
     problems: list[Path],
     tmp_path: Path,
-    spool: Path,  # noqa: F811
+    spool: Path,
 ) -> None:
     told = Beside()
     view = optimize_batch(problems, settings=chosen(spool), run=tmp_path / "batch", parts=beside(spool), listener=told)
@@ -82,7 +82,7 @@ def test_each_device_has_a_problem_and_each_problem_its_claim(
     assert view.spent_s <= 120
 
 
-def test_no_more_is_given_out_than_the_budget_has(problems: list[Path], tmp_path: Path, spool: Path) -> None:  # noqa: F811
+def test_no_more_is_given_out_than_the_budget_has(problems: list[Path], tmp_path: Path, spool: Path) -> None:
     optimize_batch(problems[:2], settings=chosen(spool), run=tmp_path / "batch", parts=beside(spool))
     view = BatchView.read(tmp_path / "batch")
     fresh = dataclasses.replace(
@@ -101,7 +101,7 @@ def test_no_more_is_given_out_than_the_budget_has(problems: list[Path], tmp_path
 def test_a_batch_that_is_stopped_stops_every_run_and_goes_on(
     problems: list[Path],
     tmp_path: Path,
-    spool: Path,  # noqa: F811
+    spool: Path,
 ) -> None:
     def stop() -> None:
         raise KeyboardInterrupt
@@ -118,7 +118,7 @@ def test_what_brings_no_device_ends_the_batch_with_its_words(
     problems: list[Path],
     tmp_path: Path,
     spool: Path,
-    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def gone(_machine: SpoolMachine) -> int:
         raise InfrastructureError("no Ray cluster at head:6379")
