@@ -23,6 +23,8 @@ _EXTRA_OF = MappingProxyType(
         "pydantic_ai": "llm",
         "httpx2": "llm",
         "mcp": "mcp",
+        "ray": "ray",
+        "submitit": "slurm",
     }
 )
 

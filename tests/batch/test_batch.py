@@ -51,11 +51,6 @@ def settings(seconds: float | None = 120.0, **limits: int) -> OptimizeSettings:
     return OptimizeSettings(tune=tune, memory="off")
 
 
-@pytest.fixture
-def problems(tmp_path: Path, write_saxpy: Callable[..., Path]) -> list[Path]:
-    return [write_saxpy(tmp_path / name) for name in ("first", "second", "third")]
-
-
 class Told(BatchListener):
     """Keeps whose turn it was; ends the process, as it were, behind so many slices."""
 

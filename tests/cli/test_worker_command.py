@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.cli.commands.worker import _forget_secrets
 from kernelwright.cli.main import main
+from kernelwright.evaluate.process.child import forget_secrets
 from kernelwright.remote.folder import SpoolFolder
 
 
@@ -94,6 +94,6 @@ def test_a_worker_knows_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "MY_TOKEN", "db_password"):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("HARMLESS", "word")
-    _forget_secrets()
+    forget_secrets()
     assert not {"OPENAI_API_KEY", "MY_TOKEN", "db_password"} & set(os.environ)
     assert os.environ["HARMLESS"] == "word"

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, StoreError
 from kernelwright.evaluate.device.lock import DeviceLock
 
@@ -87,3 +88,14 @@ def test_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "locks").write_text("in the way")
     with pytest.raises(StoreError, match="cannot be opened"):
         make(tmp_path).acquire()
+
+
+def gpu(device_id: str, uuid: str) -> DeviceInfo:
+    return DeviceInfo("cuda", device_id, "a GPU", "gpu", {}, facts={"uuid": uuid} if uuid else {})
+
+
+def test_a_gpu_has_one_lock_whatever_number_a_process_knows_it_by():
+    """Batch systems and `CUDA_VISIBLE_DEVICES` show a process some of a host's devices, counted from 0."""
+    assert gpu("cuda:0", "aa").lock_name == gpu("cuda:3", "aa").lock_name
+    assert gpu("cuda:0", "aa").lock_name != gpu("cuda:0", "bb").lock_name
+    assert gpu("cuda:0", "").lock_name == "cuda:0"

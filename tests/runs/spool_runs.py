@@ -20,6 +20,7 @@ from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tuning.listener import RunListener
 from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.worker.server import Desk
 from kernelwright.worker.worker import SpoolWorker
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
@@ -55,9 +56,17 @@ def asking(spool: Path) -> SpoolMachine:
     return SpoolMachine(spool, poll_s=0.01)
 
 
-def worker(spool: Path, machine: SimulatedMachine | None = None, **options: object) -> SpoolWorker:
-    machine = machine or SimulatedMachine(cost, noise=0.005)
-    return SpoolWorker(SpoolFolder(spool), machine, poll_s=0.01, grace_s=0.05, **options)  # type: ignore[arg-type]
+def worker(
+    spool: Path,
+    machine: SimulatedMachine | None = None,
+    *,
+    device: str | None = None,
+    listener: RunListener | None = None,
+    **options: object,
+) -> SpoolWorker:
+    folder = SpoolFolder(spool)
+    desk = Desk(folder, machine or SimulatedMachine(cost, noise=0.005), device=device, listener=listener)
+    return SpoolWorker(folder, desk, poll_s=0.01, grace_s=0.05, **options)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -65,6 +65,11 @@ class DeviceInfo:
         """True when building beside a measurement would disturb it."""
         return self.kind == "cpu"
 
+    @property
+    def lock_name(self) -> str:
+        """Names the piece of hardware, whatever a process sees of its host: ids count only the devices that it sees."""
+        return f"{self.backend}:{self.facts['uuid']}" if self.facts.get("uuid") else self.id
+
 
 @dataclass(frozen=True, slots=True)
 class BuildUnit:

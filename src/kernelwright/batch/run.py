@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,13 +27,15 @@ from kernelwright.batch.profile import shares_of
 from kernelwright.batch.record import BatchMember, Slice
 from kernelwright.batch.view import BatchView, MemberView
 from kernelwright.errors import BudgetTooShort, KernelwrightError, UsageError, UserError
-from kernelwright.optimization.optimize import optimize, resume_optimize
+from kernelwright.optimization.optimize import machine_for, optimize, resume_optimize
 from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.remote.client import SpoolMachine
+from kernelwright.remote.in_flight import BackgroundTask, Steps
 from kernelwright.results.optimize_result import OptimizeResult
-from kernelwright.store.event import INTERRUPTED
+from kernelwright.store.event import INTERRUPTED, Event
 from kernelwright.store.lock import WriterLock
 from kernelwright.store.run_folder import default_run_path
-from kernelwright.tuning.listener import SilentListener
+from kernelwright.tuning.listener import Progress, SilentListener
 from kernelwright.tuning.machine import Machine
 from kernelwright.tuning.settings import Budget
 from kernelwright.tuning.time_spent import FINALS, SET_UP
@@ -42,9 +46,14 @@ LEAST_S = 20.0
 
 NO_FAILURES: Mapping[Path, KernelwrightError] = MappingProxyType({})
 
+NOTHING: Mapping[str, float] = MappingProxyType({})
+
 MOST_FIRST_S = 120.0
 """The first slice of a problem is no longer: as long as a run without words. A guess."""
 
+
+MOST_AT_ONCE = 8
+"""Problems under way on a cluster: each has several structures there."""
 
 FINALS_TIMES = 3.0
 """A slice lasts so many times as long as a final comparison at least: else it is for little else. A guess."""
@@ -137,66 +146,153 @@ def resume_batch(folder: Path, *, listener: BatchListener | None = None, parts: 
         StoreError: there is none, it is damaged, or another process works on it.
     """
     with _writing(folder):
-        loop = _Loop(folder, listener or BatchListener(), parts or BatchParts())
-        while loop.step():
-            pass
+        listener, parts = _Together(listener or BatchListener()), parts or BatchParts()
+        settings = record.read(folder).settings
+        with contextlib.ExitStack() as opened:
+            where = machine_for(parts.machine(), settings, listener) if settings.runner else None
+            machine = opened.enter_context(where) if where is not None else None
+            _Loop(folder, listener, parts, machine).run()
     return BatchView.read(folder)
 
 
-def next_slice(view: BatchView) -> tuple[MemberView, float] | None:
-    """Whose turn it is, and for how many seconds; None: the time is over, or nothing is left to gain."""
-    open_members = [each for each in view.members if each.status in ("waiting", "open")]
-    if not open_members or (view.left_s < LEAST_S and view.spent_s > 0):
+def next_slice(view: BatchView, until_s: Mapping[str, float] = NOTHING) -> tuple[MemberView, float] | None:
+    """Whose turn it is, and for how many seconds; None: the time is over, or nothing is left to gain.
+
+    `until_s`: of the problems under way, the seconds that they will have had at the end of their slices.
+    """
+    members = [each for each in view.members if each.name not in until_s]
+    open_members = [each for each in members if each.status in ("waiting", "open")]
+    left_s = view.left_s - math.fsum(max(0.0, end_s - view[name].spent_s) for name, end_s in until_s.items())
+    if not open_members or (left_s < LEAST_S and (view.spent_s > 0 or until_s)):
         return None
-    lengths = {each.name: _length_s(view, each) for each in open_members}
+    lengths = {each.name: _length_s(view, each, left_s) for each in open_members}
     chosen = max(open_members, key=lambda each: (each.worth / lengths[each.name], each.status == "waiting", each.share))
     return chosen, lengths[chosen.name]
 
 
-def _length_s(view: BatchView, member: MemberView) -> float:
+def _length_s(view: BatchView, member: MemberView, left_s: float) -> float:
     """As long as the first, then as long as what the problem has had; a rest that is too short goes with it.
 
     In any case so long that most of it is not for the final comparison.
     """
     first_s = max(LEAST_S, min(MOST_FIRST_S, view.batch.budget_s / (2 * len(view.members))))
     grown_s = member.spent_s * (2 if member.failure else 1)  # it may have been too short
-    seconds = min(max(first_s, grown_s, FINALS_TIMES * member.seconds_on(FINALS)), view.left_s)
-    return view.left_s if view.left_s - seconds < LEAST_S else seconds
+    seconds = min(max(first_s, grown_s, FINALS_TIMES * member.seconds_on(FINALS)), left_s)
+    return left_s if left_s - seconds < LEAST_S else seconds
+
+
+class _Together(BatchListener):
+    """A listener that is told by one run at a time."""
+
+    def __init__(self, listener: BatchListener) -> None:
+        self._listener = listener
+        self._lock = threading.RLock()
+
+    def on_slice(self, view: BatchView, name: str, seconds: float) -> None:
+        with self._lock:
+            self._listener.on_slice(view, name, seconds)
+
+    def on_slice_end(self, view: BatchView, name: str) -> None:
+        with self._lock:
+            self._listener.on_slice_end(view, name)
+
+    def on_event(self, event: Event, progress: Progress) -> None:
+        with self._lock:
+            self._listener.on_event(event, progress)
+
+    def on_progress(self, progress: Progress) -> None:
+        with self._lock:
+            self._listener.on_progress(progress)
 
 
 class _Loop:
-    """One process's work on a batch."""
+    """One process's work on a batch: slice by slice here, on a cluster beside each other while devices are left."""
 
-    def __init__(self, folder: Path, listener: BatchListener, parts: BatchParts) -> None:
+    def __init__(
+        self, folder: Path, listener: BatchListener, parts: BatchParts, machine: Machine | SpoolMachine | None
+    ) -> None:
+        """`machine` None: a new one for each slice."""
         self._folder = folder
         self._listener = listener
         self._parts = parts
+        self._machine = machine
+        self._steps = Steps(MOST_AT_ONCE if isinstance(machine, SpoolMachine) else 1)
+        self._until_s: dict[str, float] = {}
+        """Of what is under way, what it will have had."""
+        self._is_stopped = False
 
-    def step(self) -> bool:
-        """One slice; False when there is none to give, or a person has stopped it."""
+    def run(self) -> None:
+        """To the end of the budget, or until a person stops it.
+
+        Raises:
+            KernelwrightError: what brings devices has ended; what was under way is recorded first.
+        """
+        failure: KernelwrightError | None = None
+        try:
+            while not self._is_stopped:
+                while len(self._steps) < self._width() and self._begin_one():
+                    pass
+                if not self._steps:
+                    return
+                self._steps.take_one()
+        except KeyboardInterrupt:
+            self._is_stopped = True
+        except KernelwrightError as error:
+            failure = error
+        if isinstance(self._machine, SpoolMachine):
+            self._machine.stop()
+        while self._steps:
+            self._steps.take_one()
+        if failure is not None:
+            raise failure
+
+    def _width(self) -> int:
+        """How many problems may be under way: one for each device that is there."""
+        if not isinstance(self._machine, SpoolMachine):
+            return 1
+        return max(1, min(MOST_AT_ONCE, self._machine.device_count()))
+
+    def _begin_one(self) -> bool:
+        """Begin a slice; False when there is none to give, or a person has stopped the last."""
         view = BatchView.read(self._folder)
-        chosen = next_slice(view)
+        chosen = None if self._is_stopped else next_slice(view, self._until_s)
         if chosen is None:
             return False
         member, seconds = chosen
+        self._until_s[member.name] = member.spent_s + seconds
         self._listener.on_slice(view, member.name, seconds)
-        begin_s = self._parts.now_s()
-        done = Slice(member.name, 0.0)
+        self._steps.begin(member.name, BackgroundTask(lambda: self._slice(view, member, seconds), self._note))
+        return True
+
+    def _note(self, done: Slice) -> None:
+        """Record what came of a slice."""
+        del self._until_s[done.member]
+        done = dataclasses.replace(done, is_stopped=done.is_stopped or self._is_stopped)
+        record.append(self._folder, done)
+        self._listener.on_slice_end(BatchView.read(self._folder), done.member)
+        self._is_stopped = self._is_stopped or done.is_stopped
+
+    def _slice(self, view: BatchView, member: MemberView, seconds: float) -> Slice:
+        """Work on a problem; what goes wrong is said in what it gives."""
+        begin_s, done, spent_s = self._parts.now_s(), Slice(member.name, 0.0), None
         try:
-            done = dataclasses.replace(done, is_stopped=self._work(view, member, seconds).reason == INTERRUPTED)
+            result = self._work(view, member, seconds)
+            done = dataclasses.replace(done, is_stopped=result.reason == INTERRUPTED)
+            spent_s = result.view.spent_s
         except KeyboardInterrupt:
             done = dataclasses.replace(done, is_stopped=True)
         except (KernelwrightError, OSError) as error:
             is_last = isinstance(error, UserError) and not isinstance(error, BudgetTooShort)
             done = dataclasses.replace(done, failure=str(error), is_last=is_last)
-        record.append(self._folder, dataclasses.replace(done, seconds=self._parts.now_s() - begin_s))
-        self._listener.on_slice_end(BatchView.read(self._folder), member.name)
-        return not done.is_stopped
+        seconds = self._parts.now_s() - begin_s
+        if spent_s is not None and isinstance(self._machine, SpoolMachine):  # beside others it may wait for a device
+            seconds = max(0.0, spent_s - member.spent_s)
+        return dataclasses.replace(done, seconds=seconds)
 
     def _work(self, view: BatchView, member: MemberView, seconds: float) -> OptimizeResult:
         """Spend a slice on a problem's run."""
         own = view.batch.settings.tune.budget
-        parts, machine = self._parts, self._parts.machine()
+        parts, machine = self._parts, self._machine or self._parts.machine()
         if member.result is None:
             shutil.rmtree(member.folder, ignore_errors=True)  # a kill may have left half of one
             return optimize(

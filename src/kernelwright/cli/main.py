@@ -358,6 +358,9 @@ def worker(
     ] = None,
     limit: Annotated[str | None, typer.Option(help="Begin no request after so long, e.g. 8m.")] = None,
     *,
+    runner: Annotated[
+        str, typer.Option(help="Where the devices are: ray, ray:HOST:PORT, slurm:WORDS (default: here).")
+    ] = "",
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no request is left.")] = False,
     create: Annotated[bool, typer.Option("--create", help="Make the folder if it is not there.")] = False,
     json: JsonFlag = False,
@@ -371,7 +374,7 @@ def worker(
     """
     from kernelwright.cli.commands.worker import WorkerWords, run_worker
 
-    raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create, json)))
+    raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create, json, runner)))
 
 
 @app.command(cls=GroupedCommand, short_help="Serve a coding agent: eight tools, over MCP.")
@@ -403,7 +406,7 @@ def mcp(
 @app.command(short_help="Continue a run after a crash, Ctrl-C or power cut.")
 def resume(
     run: RunArgument,
-    runner: Annotated[str, typer.Option(help="Another spool than the run has asked so far: spool:DIR.")] = "",
+    runner: Annotated[str, typer.Option(help="Other devices than the run has asked so far, as of `optimize`.")] = "",
     *,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -425,7 +428,7 @@ def resume(
     if is_optimize_run(RunView.read(run)):
         raise typer.Exit(run_resume_optimize(run, is_json=json, runner=runner))
     if runner:
-        raise UsageError("a run of `tune` asks no spool", hint="resume it without --runner")
+        raise UsageError("a run of `tune` is measured here", hint="resume it without --runner")
     raise typer.Exit(run_resume(run, is_json=json))
 
 

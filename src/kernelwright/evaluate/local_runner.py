@@ -118,7 +118,7 @@ class _Station:
         self.lane = DeviceLane(problem, device, settings, desk=desk, scratch=scratch, host=host)
         self.is_closed = False
         self._use = threading.Lock()
-        self._turn = DeviceLock(device.id, on_wait=self._give_up_when_closed)
+        self._turn = DeviceLock(device.lock_name, on_wait=self._give_up_when_closed)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[DeviceLane]:

@@ -25,9 +25,9 @@ from kernelwright.errors import (
 from kernelwright.llm.pace import TimeLeft
 from kernelwright.optimization.agent import agent_of
 from kernelwright.optimization.session import Session, SessionParts
-from kernelwright.optimization.settings import REPLAY, SPOOL, OptimizeSettings
+from kernelwright.optimization.settings import REPLAY, OptimizeSettings
 from kernelwright.problem.model import Problem
-from kernelwright.remote.client import SpoolMachine
+from kernelwright.remote.client import SpoolMachine, machine_of
 from kernelwright.remote.site import LocalSite, Site
 from kernelwright.replaying.record import Recorded, ReplayDiverged
 from kernelwright.replaying.site import ReplaySite, WatchedFolder
@@ -81,30 +81,30 @@ def optimize(
     if policy is None:
         settings.selection_policy()  # says what is missing before anything is prepared
     listener = listener or SilentListener()
-    machine = machine or _machine_of(settings, listener)
     listener.on_progress(Progress(phase="prepare"))
-    subject = TuningProblem.load(problem)
-    device = None
-    if not isinstance(machine, SpoolMachine):
-        device = machine.device(settings.tune.device, subject.baseline.template.language)
-    files = problem_files(subject.problem, subject.template, subject.baseline)
-    path = run or default_run_path(subject.problem.name)
-    with (
-        RunFolder.create(path, files=files) as folder,
-        _removed_if_useless(folder),
-        _agent(agent, settings, folder, time_left := TimeLeft()) as own,
-    ):
-        subject = TuningProblem.load(folder.problem_file)
-        if isinstance(machine, SpoolMachine):
-            listener.on_progress(Progress(phase="baseline"))
-            site: Site = machine.begin(subject, files, settings.tune)
-        else:
-            assert device is not None
-            site = LocalSite(machine.runner(subject.problem, device, settings.tune), device)
-        parts = SessionParts(
-            subject, settings, site, folder, files, listener, own, policy, begun=begun, time_left=time_left
-        )
-        return Session(parts).run_new()
+    with machine_for(machine, settings, listener) as where:
+        subject = TuningProblem.load(problem)
+        device = None
+        if not isinstance(where, SpoolMachine):
+            device = where.device(settings.tune.device, subject.baseline.template.language)
+        files = problem_files(subject.problem, subject.template, subject.baseline)
+        path = run or default_run_path(subject.problem.name)
+        with (
+            RunFolder.create(path, files=files) as folder,
+            _removed_if_useless(folder),
+            _agent(agent, settings, folder, time_left := TimeLeft()) as own,
+        ):
+            subject = TuningProblem.load(folder.problem_file)
+            if isinstance(where, SpoolMachine):
+                listener.on_progress(Progress(phase="baseline"))
+                site: Site = where.begin(subject, files, settings.tune)
+            else:
+                assert device is not None
+                site = LocalSite(where.runner(subject.problem, device, settings.tune), device)
+            parts = SessionParts(
+                subject, settings, site, folder, files, listener, own, policy, begun=begun, time_left=time_left
+            )
+            return Session(parts).run_new()
 
 
 def resume_optimize(
@@ -141,9 +141,12 @@ def resume_optimize(
             raise UsageError("this run was measured here, not through a spool", hint="resume it without --runner")
         settings = dataclasses.replace(settings, runner=runner or settings.runner)
         subject, files = TuningProblem.load(folder.problem_file), folder.problem_files()
-        site = _site_again(machine or _machine_of(settings, listener), subject, files, settings, view)
         try:
-            with _agent(agent, settings, folder, time_left := TimeLeft()) as own:
+            with (
+                machine_for(machine, settings, listener) as where,
+                _agent(agent, settings, folder, time_left := TimeLeft()) as own,
+            ):
+                site = _site_again(where, subject, files, settings, view)
                 parts = SessionParts(subject, settings, site, folder, files, listener, own, policy, time_left=time_left)
                 return Session(parts).run_again(view)
         except (InfrastructureError, ModelError, ScratchFull) as error:
@@ -230,15 +233,20 @@ def _replayed(session: Session, folder: RunFolder, known: Recorded) -> OptimizeR
     return result
 
 
-def _machine_of(settings: OptimizeSettings, listener: RunListener) -> Machine | SpoolMachine:
-    """Where to run, as the settings say."""
-    if not settings.runner:
-        return LocalMachine()
+@contextlib.contextmanager
+def machine_for(
+    given: Machine | SpoolMachine | None, settings: OptimizeSettings, listener: RunListener
+) -> Iterator[Machine | SpoolMachine]:
+    """Where to run: as given, else as the settings say, and then ended behind the block."""
+    if given is not None or not settings.runner:
+        yield given or LocalMachine()
+        return
 
     def say(text: str) -> None:
         listener.on_event(Noted("info", text), Progress(phase="expand"))
 
-    return SpoolMachine(Path(settings.runner.removeprefix(SPOOL)), say=say)
+    with machine_of(settings.runner, say) as machine:
+        yield machine
 
 
 def _site_again(

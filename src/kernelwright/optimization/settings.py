@@ -11,6 +11,7 @@ from typing import Any, Literal
 from kernelwright.errors import UsageError
 from kernelwright.llm.names import parse_models
 from kernelwright.optimization.roles_file import roles_of
+from kernelwright.remote.runners import check_runner
 from kernelwright.search.registry import known_searcher
 from kernelwright.store.event import RECORD_KEY
 from kernelwright.tree.base import SelectionPolicy
@@ -32,9 +33,6 @@ REWRITTEN_BELOW = 0.2
 """A kernel that reaches less of the floor needs another structure: three of the first six replies of two recorded runs
 went into templates of such kernels that were thrown away.
 """
-
-SPOOL = "spool:"
-"""Before the folder of a spool in the place of a runner."""
 
 MOST_IN_FLIGHT = 1000
 
@@ -76,7 +74,7 @@ class OptimizeSettings:
     """`sparing`: a model is asked, and a node tuned, only where `WORTH_ASKING` is expected; `always`: whatever is left.
     """
     runner: str = ""
-    """`spool:DIR`: the device is on another machine; empty: here."""
+    """Where devices are, see `remote.runners`; empty: here."""
     in_flight: int | None = None
     """Structures that are written, proven or searched beside each other; None: 1 here, `SPOOL_IN_FLIGHT` elsewhere."""
     part_evaluations: int = 24
@@ -99,10 +97,7 @@ class OptimizeSettings:
             raise UsageError(_unknown("memory", self.memory, ["on", "read", "off"]))
         if self.proof_points < 0:
             raise UsageError(f"proof_points is {self.proof_points!r}, expected at least 0")
-        if self.runner and not self.runner.removeprefix(SPOOL).strip():
-            raise UsageError(f"the runner {self.runner!r} names no folder", hint="say spool:DIR")
-        if self.runner and not self.runner.startswith(SPOOL):
-            raise UsageError(f"there is no runner {self.runner!r}", hint="say spool:DIR, or leave it out to run here")
+        check_runner(self.runner)
         for name, number in (("in_flight", self.in_flight), ("part_evaluations", self.part_evaluations)):
             if number is not None and not 1 <= number <= MOST_IN_FLIGHT:
                 raise UsageError(f"{name} is {number!r}, expected 1 to {MOST_IN_FLIGHT}")

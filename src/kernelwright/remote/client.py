@@ -12,23 +12,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
-from kernelwright import errors
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, KernelwrightError, StoreError
 from kernelwright.evaluate.base import MeasuringRunner
+from kernelwright.evaluate.process.scratch import make_scratch
 from kernelwright.identity import content_id
 from kernelwright.problem.outcome import STAGES, Cost, Failed, Passed
 from kernelwright.remote.base import Elsewhere, FinalistsJob, NodeDone, NodeJob
 from kernelwright.remote.folder import SpoolFolder
+from kernelwright.remote.helper import SpoolHelper
 from kernelwright.remote.messages import (
+    HAS_ENDED,
+    KEEPS_JOBS,
     Begin,
     Begun,
     CompareAnswered,
@@ -42,7 +46,10 @@ from kernelwright.remote.messages import (
     RequestContext,
     Result,
     WorkerSeen,
+    device_of,
+    error_of,
 )
+from kernelwright.remote.runners import RAY, SLURM, SPOOL, read_slurm
 from kernelwright.remote.site import Comparing, compare_job
 from kernelwright.roofline.speed_of_light import Ceilings
 from kernelwright.store.codec import FormatTooNew, RecordDamaged, decode, encode, verify
@@ -54,6 +61,7 @@ from kernelwright.store.event import (
     RunStarted,
     TemplateProven,
 )
+from kernelwright.store.run_folder import default_run_path
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.environment import environment
 from kernelwright.tuning.objective import medians_ms
@@ -71,8 +79,24 @@ DRIFT = 1.1
 DRIFT_OF_CPU = 1.5
 """On a device that shares the host's cores, whose times move with what else the host does. A guess."""
 
+SEEN_S = 30.0
+"""A worker that was seen so long ago is taken to be there."""
+
 TELL_S = 30.0
 """How often a person is told what is waited for."""
+
+
+OWN_POLL_S = 0.1
+"""The same in a spool of this machine, or of jobs that a run waits for."""
+
+
+def machine_of(runner: str, say: Callable[[str], None] | None) -> SpoolMachine:
+    """The machine that words say, see `remote.runners`."""
+    if runner.startswith(SPOOL):
+        return SpoolMachine(Path(runner.removeprefix(SPOOL)), say=say)
+    is_ray = runner.partition(":")[0] == RAY
+    path = None if is_ray else read_slurm(runner.removeprefix(SLURM)).spool
+    return SpoolMachine(path, runner=runner, poll_s=OWN_POLL_S, say=say)
 
 
 @dataclass(slots=True)
@@ -93,13 +117,32 @@ class _Meter:
 
 
 class SpoolMachine:
-    """`--runner spool:DIR`."""
+    """`--runner spool:DIR`; and with a `runner` that brings devices, the spool of its own between them and the run."""
 
-    def __init__(self, path: Path, *, poll_s: float = POLL_S, say: Callable[[str], None] | None = None) -> None:
-        """`say` is told, now and then, what is waited for."""
-        self.path = Path(path)
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        runner: str = "",
+        poll_s: float = POLL_S,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            path: the spool; None: a new one, for as long as this machine is open.
+            runner: brings devices to it, see `remote.runners`; empty: whoever serves it is there, or comes.
+            poll_s: how often a result is looked for.
+            say: is told, now and then, what is waited for.
+        """
+        self._path = path
+        self._runner = runner
         self._poll_s = poll_s
         self._say = say
+        self._open = contextlib.ExitStack()
+        self._folder: SpoolFolder | None = None
+        self._helper: SpoolHelper | None = None
+        self._mailboxes: list[Mailbox] = []
 
     def begin(self, subject: TuningProblem, files: Mapping[str, bytes], settings: TuneSettings) -> SpoolSite:
         """Ask for the device's facts and the baseline's times, and wait for them.
@@ -110,7 +153,7 @@ class SpoolMachine:
             UsageError: no device there fits.
             StoreError: the spool cannot be written.
         """
-        mailbox = Mailbox(SpoolFolder(self.path), poll_s=self._poll_s, say=self._say)
+        mailbox = self._begun()
         work = _work(mailbox, subject, files, settings)
         request = Begin(work)
         identity = mailbox.ask(("begin", dict(work.files), dict(work.settings)), request)
@@ -119,21 +162,80 @@ class SpoolMachine:
         finally:
             mailbox.folder.end(identity)  # nobody can ask for it again: its seed is this run's
         mailbox.meter.add(begun.worked_s)
-        return SpoolSite(mailbox, work, _device(begun.device), begun)
+        return SpoolSite(mailbox, work, device_of(begun.device), begun)
 
     def again(
         self, subject: TuningProblem, files: Mapping[str, bytes], settings: TuneSettings, started: RunStarted
     ) -> SpoolSite:
         """The same for a run that has begun: everything that it needs to know is recorded."""
-        mailbox = Mailbox(SpoolFolder(self.path), poll_s=self._poll_s, say=self._say)
-        return SpoolSite(mailbox, _work(mailbox, subject, files, settings), _device(started.device), None)
+        mailbox = self._begun()
+        return SpoolSite(mailbox, _work(mailbox, subject, files, settings), device_of(started.device), None)
+
+    def _mailbox(self) -> Mailbox:
+        """On the spool; what brings devices to it is started once."""
+        if self._folder is None:
+            self._folder = SpoolFolder(self._path or self._new_folder())
+        if self._runner and self._helper is None:
+            self._helper = self._open.enter_context(SpoolHelper(self._folder, self._runner))
+        return Mailbox(self._folder, poll_s=self._poll_s, say=self._say, helper=self._helper)
+
+    def _begun(self) -> Mailbox:
+        """A mailbox for a run, which `stop` ends."""
+        self._mailboxes.append(mailbox := self._mailbox())
+        return mailbox
+
+    def device_count(self) -> int:
+        """Devices that were seen of late; where some are brought, once the first is there.
+
+        Raises:
+            KernelwrightError: none can be brought.
+        """
+        mailbox = self._mailbox()
+        while self._helper is not None and not mailbox.seen():
+            self._helper.check()
+            time.sleep(self._poll_s)
+        return len(mailbox.seen())
+
+    def stop(self) -> None:
+        """Let every run that waits go, with `KeyboardInterrupt`."""
+        for mailbox in self._mailboxes:
+            mailbox.stop()
+
+    def _new_folder(self) -> Path:
+        """Of this machine alone; for jobs where runs lie, which all nodes see."""
+        path = default_run_path("spool") if self._runner.startswith(SLURM) else make_scratch()
+        self._open.callback(shutil.rmtree, path, ignore_errors=True)
+        return path
+
+    def close(self) -> None:
+        """End what was started."""
+        self._open.close()
+        self._folder = self._helper = None
+        self._mailboxes.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class Mailbox:
     """Requests out, results in; safe to use from several threads."""
 
-    def __init__(self, folder: SpoolFolder, *, poll_s: float, say: Callable[[str], None] | None) -> None:
+    def __init__(
+        self,
+        folder: SpoolFolder,
+        *,
+        poll_s: float,
+        say: Callable[[str], None] | None,
+        helper: SpoolHelper | None = None,
+    ) -> None:
+        """`helper`: without it nobody would answer."""
         self.folder = folder
+        self._helper = helper
         self.meter = _Meter()
         self._poll_s = poll_s
         self._say = say
@@ -164,11 +266,14 @@ class Mailbox:
         Raises:
             KernelwrightError: the worker refused it, as it says.
             KeyboardInterrupt: `stop` was called.
+            InfrastructureError: what brings devices has ended.
         """
         with self._lock:
             self._waiting[identity] = kind.__name__
         try:
             while (result := self._result(identity)) is None:
+                if self._helper is not None:
+                    self._helper.check()
                 self._tell()
                 if self._stopped.wait(self._poll_s):
                     raise KeyboardInterrupt
@@ -196,19 +301,31 @@ class Mailbox:
         torn = [each for each in waiting if each in there and self._result(each) is None]
         words = f" ({len(torn)} are there and incomplete: copy them again)" if torn else ""
         count = f"{len(waiting)} results" if len(waiting) != 1 else "a result"
-        self._say(f"waiting for {count} of the spool {self.folder.path}{words}; {self._workers()}")
+        place = self._helper.runner if self._helper is not None else f"the spool {self.folder.path}"
+        self._say(f"waiting for {count} of {place}{words}; {self._workers()}")
 
-    def _workers(self) -> str:
+    def seen(self) -> list[WorkerSeen]:
+        """Workers that were seen within `SEEN_S`, by this machine's clock, and have not ended."""
+        return [each for each in self._every() if time.time() - each.seen_s < SEEN_S and each.doing != HAS_ENDED]
+
+    def _every(self) -> list[WorkerSeen]:
+        """All workers that have ever said something, the last one last; none that look after jobs."""
         seen = []
         for file in sorted((self.folder.path / "workers").glob("*.json")):
             with contextlib.suppress(StoreError):
                 message = self.folder.message("workers", file.stem)
-                if isinstance(message, WorkerSeen):
-                    seen.append((message.seen_s, message.worker, message.doing))
+                if isinstance(message, WorkerSeen) and message.doing != KEEPS_JOBS:
+                    seen.append(message)
+        return sorted(seen, key=lambda each: each.seen_s)
+
+    def _workers(self) -> str:
+        seen = self._every()
+        if not seen and self._helper is not None:
+            return "no device is there yet"
         if not seen:
             return "no worker was seen yet: run `kernelwright worker --spool DIR` on the other machine"
-        seen_s, worker, doing = max(seen)
-        return f"{worker} was seen {max(0.0, time.time() - seen_s):.0f} s ago ({doing})"
+        last = seen[-1]
+        return f"{last.worker} was seen {max(0.0, time.time() - last.seen_s):.0f} s ago ({last.doing})"
 
 
 class SpoolSite:
@@ -392,11 +509,6 @@ def _work(
     )
 
 
-def _device(record: Mapping[str, Any]) -> DeviceInfo:
-    known = {field.name for field in dataclasses.fields(DeviceInfo)}
-    return DeviceInfo(**{name: value for name, value in record.items() if name in known})
-
-
 def _line(event: Event) -> str:
     return encode(event, 0).decode().rstrip("\n")
 
@@ -421,7 +533,6 @@ def _failed(record: Mapping[str, str] | None) -> Failed | None:
 
 def _error(refused: Refused) -> KernelwrightError:
     """What the worker raised, said again here."""
-    kind = getattr(errors, refused.error, None)
-    if not (isinstance(kind, type) and issubclass(kind, KernelwrightError)):
-        kind = InfrastructureError
-    return kind(f"the worker {refused.worker} says: {refused.message}", hint=refused.hint or None)
+    error = error_of(refused)
+    error.message = f"the worker {refused.worker} says: {error.message}"
+    return error

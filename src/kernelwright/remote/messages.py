@@ -5,6 +5,7 @@ Events travel as the lines that a run's log holds; files travel beside the messa
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,9 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.errors import StoreError
+from kernelwright import errors
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.errors import InfrastructureError, KernelwrightError, StoreError
 from kernelwright.problem.config import Value
 
 if TYPE_CHECKING:
@@ -167,6 +170,11 @@ class Refused:
     worker: str
 
 
+HAS_ENDED = "has ended"
+KEEPS_JOBS = "keeps jobs"
+"""What is done by whoever looks after jobs, and is no worker itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
     """A worker says that it is there."""
@@ -231,9 +239,24 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def work_of(request: Request) -> RequestContext:
-    """What every request says."""
-    return request.work
+def device_of(record: Mapping[str, Any]) -> DeviceInfo:
+    """The device that a message describes; what a newer version says beyond it is left out."""
+    known = {field.name for field in dataclasses.fields(DeviceInfo)}
+    return DeviceInfo(**{name: value for name, value in record.items() if name in known})
+
+
+def refusal(error: KernelwrightError, worker: str) -> Refused:
+    """An error as what is said of it elsewhere."""
+    message = f"{error.location}: {error.message}" if error.location else error.message
+    return Refused(type(error).__name__, message, error.hint or "", worker)
+
+
+def error_of(refused: Refused) -> KernelwrightError:
+    """The same error again; of a kind that this version does not know, one of the machine."""
+    kind = getattr(errors, refused.error, None)
+    if not (isinstance(kind, type) and issubclass(kind, KernelwrightError)):
+        kind = InfrastructureError
+    return kind(refused.message, hint=refused.hint or None)
 
 
 def all_files(request: Request) -> set[str]:

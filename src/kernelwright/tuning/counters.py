@@ -112,7 +112,7 @@ def _count_all(
         job = replace(job, has_local_memory=False)  # one launch, and nothing else that the profiler would count
         inputs = _write_inputs(problem, workload, scratch / "inputs")
         try:
-            with DeviceLock(device.id):
+            with DeviceLock(device.lock_name):
                 found[workload.name] = count(CountJob(device, job, inputs, is_cold), scratch / "count")
         except ProfilerFailed as error:
             return CounterReading(found, str(error))

@@ -1,8 +1,8 @@
 """What a worker does with one request: everything as a run of this machine would do it.
 
 ```
-with Desk(machine, scratch=folder) as desk:
-    answer = desk.answer(request, files)          # files: those of the spool, by digest
+with Desk(spool, machine) as desk:
+    answer = desk.answer(request)
 ```
 """
 
@@ -22,7 +22,7 @@ from typing import Any, Self, cast, get_args
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import StoreError, UsageError
 from kernelwright.evaluate.base import Incumbent, MeasuringRunner
-from kernelwright.evaluate.process.scratch import reserve
+from kernelwright.evaluate.process.scratch import make_scratch, reserve
 from kernelwright.identity import content_id
 from kernelwright.optimization.nodes.proof import DefaultProof, ProofBudget, TemplateProof, constraints_of, proof_of
 from kernelwright.optimization.nodes.run import NodeContext, NodeRun, unlimited
@@ -50,7 +50,7 @@ from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.environment import environment, usable_core_count
 from kernelwright.tuning.finals.node_finals import Entrant, compare_entrants
-from kernelwright.tuning.listener import RunListener
+from kernelwright.tuning.listener import RunListener, SilentListener
 from kernelwright.tuning.machine import Machine
 from kernelwright.tuning.objective import medians_ms
 from kernelwright.tuning.settings import TuneSettings
@@ -80,22 +80,22 @@ class Desk:
     """Answers requests one after the other; requests of the same problem share processes and calibration."""
 
     def __init__(
-        self, spool: SpoolFolder, machine: Machine, *, scratch: Path, listener: RunListener, device: str | None = None
+        self, spool: SpoolFolder, machine: Machine, *, listener: RunListener | None = None, device: str | None = None
     ) -> None:
         """Nothing is started yet.
 
         Args:
             spool: where the files of problems are.
             machine: gives devices and runners.
-            scratch: an own folder; problems are written into it.
             listener: hears what is evaluated.
             device: overrides what requests say.
         """
         self._spool = spool
         self._machine = machine
-        self._scratch = scratch
-        self._listener = listener
+        self._listener = listener or SilentListener()
         self._selector = device
+        self._scratch = Path()
+        """While it is open."""
         self._session: _Session | None = None
         self._open = contextlib.ExitStack()
         self._devices: dict[tuple[str | None, str], DeviceInfo] = {}
@@ -104,10 +104,7 @@ class Desk:
 
     def key(self, work: RequestContext) -> str:
         """Requests with the same key share a session."""
-        settings = _settings(work)
-        device = self.device(work)
-        evaluation = settings.evaluation(is_cpu=device.kind == "cpu", core_count=usable_core_count())
-        return content_id(dict(work.files), evaluation, device.id, work.language)
+        return session_key(work, self.device(work))
 
     @property
     def open_key(self) -> str | None:
@@ -122,16 +119,14 @@ class Desk:
             UsageError: none fits.
             MissingDependency: nothing here runs the language.
         """
-        selector = self._selector or _settings(work).device
+        selector = self._selector or settings_of(work).device
         found = self._devices.get((selector, work.language))
         if found is None:
             if work.language not in get_args(Language):
                 raise UsageError(f"{work.language!r} is no language that this version knows")
             found = self._machine.device(selector, cast("Language", work.language))
             self._devices[selector, work.language] = found
-        if work.device_name and found.name != work.device_name:
-            raise OtherDevice(f"the run began on {work.device_name!r}, and here is {found.name!r}")
-        return found
+        return on_device(work, found)
 
     # -- answers -------------------------------------------------------------------------------------------------
 
@@ -263,7 +258,7 @@ class Desk:
         if self._session is not None and self._session.key == key:
             return self._session
         self.close()
-        settings, device = _settings(work), self.device(work)
+        settings, device = settings_of(work), self.device(work)
         subject = self._loaded(self._scratch / "problem", work.files)
         runner = self._machine.runner(subject.problem, device, settings)
         site = LocalSite(runner, device)
@@ -317,7 +312,7 @@ class Desk:
             baseline_ms=baseline_ms,
             weights=weights,
             device=session.device,
-            settings=unlimited(_settings(request.work)),
+            settings=unlimited(settings_of(request.work)),
             runner=session.runner,
             incumbent=Incumbent(baseline_ms, weights, dict(request.race.best_ms), request.race.value),
             listener=self._listener,
@@ -329,19 +324,46 @@ class Desk:
         self._open.close()
 
     def __enter__(self) -> Self:
+        """Make the folder that problems and runs are written into."""
+        self._scratch = make_scratch()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def session_key(work: RequestContext, device: DeviceInfo) -> str:
+    """Requests with the same key share what was calibrated."""
+    evaluation = settings_of(work).evaluation(is_cpu=device.kind == "cpu", core_count=usable_core_count())
+    return content_id(dict(work.files), evaluation, device.id, work.language)
+
+
+def on_device(work: RequestContext, found: DeviceInfo) -> DeviceInfo:
+    """The device, if it is the one that the run began on.
+
+    Raises:
+        OtherDevice: it is another one.
+    """
+    if work.device_name and found.name != work.device_name:
+        raise OtherDevice(f"the run began on {work.device_name!r}, and here is {found.name!r}")
+    return found
 
 
 _NO_EVENT: Any = None
 """A worker's entrants were ranked by the other side."""
 
 
-def _settings(work: RequestContext) -> TuneSettings:
+def settings_of(work: RequestContext) -> TuneSettings:
+    """How a request is measured.
+
+    Raises:
+        StoreError: its settings cannot be read.
+    """
     try:
         return TuneSettings.from_record(work.settings)
     except TypeError as error:

@@ -1,39 +1,44 @@
 """The side that has the device: takes requests out of a spool, one after the other, and writes what comes of them.
 
 ```
-ended = SpoolWorker(SpoolFolder(path), machine, say=print).run(until_idle=True)
+spool = SpoolFolder(path)
+ended = SpoolWorker(spool, Desk(spool, machine), say=print).run(until_idle=True)
 ```
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
-import shutil
+import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FrameType, TracebackType
+from typing import Protocol, Self
 
+from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, KernelwrightError, MissingDependency, ScratchFull, StoreError
-from kernelwright.evaluate.process.scratch import make_scratch
 from kernelwright.remote.envelope import SpoolTooNew
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.messages import (
+    HAS_ENDED,
     Begin,
     CompareAsked,
     NodeAsked,
-    Refused,
     Request,
+    RequestContext,
+    Result,
     WorkerSeen,
     all_files,
+    refusal,
 )
-from kernelwright.tuning.listener import RunListener, SilentListener
-from kernelwright.tuning.machine import Machine
 from kernelwright.worker.claims import LEASE_S, Claims, Lease
-from kernelwright.worker.server import Desk, OtherDevice
+from kernelwright.worker.server import OtherDevice
 
 MOST_ATTEMPTS = 3
 """A request at which so many workers have failed is refused."""
@@ -69,31 +74,77 @@ class _Seen:
     files: frozenset[str]
 
 
+class RequestDesk(Protocol):
+    """Does requests: on this machine it is `server.Desk`, on others `fleet` has one for each of their devices."""
+
+    @property
+    def open_key(self) -> str | None:
+        """The key of the session that is open."""
+        ...
+
+    def key(self, work: RequestContext) -> str:
+        """Requests with the same key share a session.
+
+        Raises:
+            KernelwrightError: as `device`.
+        """
+        ...
+
+    def device(self, work: RequestContext) -> DeviceInfo:
+        """The device for a request.
+
+        Raises:
+            OtherDevice: the run began on another one, or another desk has one that fits.
+            UsageError: none fits.
+            MissingDependency: nothing here runs the language.
+        """
+        ...
+
+    def answer(self, request: Request) -> Result:
+        """What comes of a request.
+
+        Raises:
+            KernelwrightError: what is wrong with it, or with the machine.
+            KeyboardInterrupt: the work is to end; nothing of the request counts.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the session: after a failure the next request begins with a new one."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+
 class SpoolWorker:
     """See the module."""
 
     def __init__(
         self,
         spool: SpoolFolder,
-        machine: Machine,
+        desk: RequestDesk,
         *,
-        device: str | None = None,
         say: Callable[[str], None] = lambda _text: None,
-        listener: RunListener | None = None,
+        name: str = "",
+        stop: threading.Event | None = None,
         lease_s: float = LEASE_S,
         poll_s: float = POLL_S,
         grace_s: float = GRACE_S,
     ) -> None:
-        """`device` overrides what requests say; `say` is told of every request."""
+        """`say` is told of every request; `name` is said in place of the host's; after `stop` no request is begun."""
         self._spool = spool
         self._say = say
-        self._machine = machine
-        self._device = device
-        self._listener = listener or SilentListener()
+        self._desk = desk
+        self._stop = stop or threading.Event()
+        self._host = name or socket.gethostname()
         self._claims = Claims(spool.path / "claims", lease_s=lease_s)
         self._poll_s = poll_s
         self._grace_s = grace_s
-        self._name = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{socket.gethostname()}-{os.getpid()}")[:100]
+        self._name = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{self._host}-{os.getpid()}")[:100]
         self._known: dict[str, tuple[tuple[float, int], _Seen]] = {}
         self._done: set[str] = set()
         self._whole: set[str] = set()
@@ -102,7 +153,7 @@ class SpoolWorker:
         self.ended = Ended()
 
     def run(self, *, until_idle: bool, seconds: float | None = None) -> Ended:
-        """Work until nothing is left (`until_idle`), no request may begin any more (`seconds`), or Ctrl-C.
+        """Work until nothing is left (`until_idle`), no request may begin any more (`seconds`), `stop`, or Ctrl-C.
 
         Raises:
             ScratchFull: there is no room; nobody is blamed.
@@ -110,16 +161,13 @@ class SpoolWorker:
         """
         end_s = None if seconds is None else time.monotonic() + seconds
         idle_since_s: float | None = None
-        scratch = make_scratch()
-        stop = threading.Event()
-        beat = threading.Thread(target=self._beat, args=(stop,), name="beat", daemon=True)
+        has_ended = threading.Event()
+        beat = threading.Thread(target=self._beat, args=(has_ended,), name="beat", daemon=True)
         beat.start()
         try:
-            with Desk(
-                self._spool, self._machine, scratch=scratch, listener=self._listener, device=self._device
-            ) as desk:
-                while end_s is None or time.monotonic() < end_s:
-                    if self._step(desk):
+            with self._desk:
+                while not self._stop.is_set() and (end_s is None or time.monotonic() < end_s):
+                    if self._step():
                         idle_since_s = None
                         continue
                     now_s = time.monotonic()
@@ -127,23 +175,22 @@ class SpoolWorker:
                     is_waiting = bool(self.ended.left) and now_s - idle_since_s < self._grace_s
                     if until_idle and not is_waiting:
                         break
-                    time.sleep(min(self._poll_s, self._grace_s))
+                    self._stop.wait(min(self._poll_s, self._grace_s))
         except KeyboardInterrupt:
             self.ended.is_interrupted = True
         finally:
-            stop.set()
+            has_ended.set()
             beat.join()
-            shutil.rmtree(scratch, ignore_errors=True)
-            self._doing = "has ended"
+            self._doing = HAS_ENDED
             self._tell_of_itself()
         return self.ended
 
     # -- one request ---------------------------------------------------------------------------------------------
 
-    def _step(self, desk: Desk) -> bool:
+    def _step(self) -> bool:
         """Do one request; false when there is none to do."""
-        seen = self._next(desk)
-        if seen is None:
+        seen = self._next()
+        if seen is None or self._stop.is_set():
             return False
         claim = self._claims.take(seen.id)
         if claim is None:
@@ -155,7 +202,7 @@ class SpoolWorker:
         start_s = time.monotonic()
         try:
             with self._claims.held(seen.id, claim):
-                self._answer(desk, seen, claim, start_s)
+                self._answer(seen, claim, start_s)
         except KeyboardInterrupt:
             self._claims.give_back(seen.id)
             raise
@@ -163,17 +210,17 @@ class SpoolWorker:
             self._doing = "waiting"
         return True
 
-    def _answer(self, desk: Desk, seen: _Seen, claim: Lease, start_s: float) -> None:
+    def _answer(self, seen: _Seen, claim: Lease, start_s: float) -> None:
         self._say(f"{self._doing}: begins")
         try:
             if claim.attempt > MOST_ATTEMPTS:
                 raise InfrastructureError(f"{MOST_ATTEMPTS} workers began with this request, and none came to an end")
-            result = desk.answer(seen.request)
+            result = self._desk.answer(seen.request)
         except ScratchFull:
             self._claims.give_back(seen.id)
             raise
         except InfrastructureError as error:
-            desk.close()
+            self._desk.close()
             if claim.attempt < MOST_ATTEMPTS:
                 self._say(f"{self._doing}: attempt {claim.attempt} failed: {error.message}")
                 self._claims.fail(seen.id, claim)
@@ -189,16 +236,15 @@ class SpoolWorker:
         self._say(f"{self._doing}: done after {time.monotonic() - start_s:.1f} s{_outcome(result)}")
 
     def _refuse(self, seen: _Seen, error: KernelwrightError) -> None:
-        message = str(error.location) + ": " + error.message if error.location else error.message
-        refused = Refused(type(error).__name__, message, error.hint or "", socket.gethostname())
+        refused = refusal(error, self._host)
         self._spool.put("results", seen.id, refused)
         self._claims.give_back(seen.id)
         self.ended.refused += 1
-        self._say(f"{self._doing}: refused: {message.splitlines()[0]}")
+        self._say(f"{self._doing}: refused: {refused.message.splitlines()[0]}")
 
     # -- choosing ------------------------------------------------------------------------------------------------
 
-    def _next(self, desk: Desk) -> _Seen | None:
+    def _next(self) -> _Seen | None:
         """The next request to do: of the problem that is open, else the oldest; one that failed before comes last."""
         self.ended.left.clear()
         ready: list[tuple[int, int, _Seen]] = []
@@ -206,7 +252,7 @@ class SpoolWorker:
             if self._is_done(identity):
                 continue
             seen = self._read(identity, (changed_s, size))
-            if seen is None or not self._is_suited(desk, seen):
+            if seen is None or not self._is_suited(seen):
                 continue
             attempts = self._claims.earlier_attempts(identity)
             if attempts is not None:
@@ -215,9 +261,9 @@ class SpoolWorker:
             return None
         ready.sort(key=lambda each: each[:2])
         first = ready[0]
-        same = [each for each in ready if each[0] == first[0] and self._key(desk, each[2]) == desk.open_key]
+        same = [each for each in ready if each[0] == first[0] and self._key(each[2]) == self._desk.open_key]
         chosen = same[0] if same and self._in_a_row < IN_A_ROW else first
-        self._in_a_row = self._in_a_row + 1 if self._key(desk, chosen[2]) == desk.open_key else 0
+        self._in_a_row = self._in_a_row + 1 if self._key(chosen[2]) == self._desk.open_key else 0
         return chosen[2]
 
     def _is_done(self, identity: str) -> bool:
@@ -261,10 +307,10 @@ class SpoolWorker:
             self._whole.add(name)
         return name in self._whole
 
-    def _is_suited(self, desk: Desk, seen: _Seen) -> bool:
+    def _is_suited(self, seen: _Seen) -> bool:
         """Whether the device that it needs is here. A new run that no device fits is answered so."""
         try:
-            desk.device(seen.request.work)
+            self._desk.device(seen.request.work)
         except OtherDevice as error:
             self.ended.left[seen.id] = str(error)
             return False
@@ -275,10 +321,9 @@ class SpoolWorker:
             return True  # `answer` says so
         return True
 
-    @staticmethod
-    def _key(desk: Desk, seen: _Seen) -> str | None:
+    def _key(self, seen: _Seen) -> str | None:
         try:
-            return desk.key(seen.request.work)
+            return self._desk.key(seen.request.work)
         except KernelwrightError:
             return None
 
@@ -291,11 +336,26 @@ class SpoolWorker:
                 return
 
     def _tell_of_itself(self) -> None:
-        message = WorkerSeen(socket.gethostname(), os.getpid(), time.time(), self._doing)
+        message = WorkerSeen(self._host, os.getpid(), time.time(), self._doing)
         try:
             self._spool.replace("workers", self._name, message)
         except StoreError:
             return  # for people only
+
+
+@contextlib.contextmanager
+def ends_as_interrupt(numbers: Sequence[signal.Signals] = (signal.SIGTERM,)) -> Iterator[None]:
+    """Inside, signals by which a batch system ends its jobs are Ctrl-C, so that a claim is given back."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _words(request: Request) -> str:

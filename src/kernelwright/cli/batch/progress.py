@@ -71,18 +71,19 @@ class _Live(BatchListener):
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, transient=True, refresh_per_second=4)
         self._view: BatchView | None = None
-        self._name = ""
+        self._names: list[str] = []
         self._status = ""
 
     def on_slice(self, view: BatchView, name: str, seconds: float) -> None:
         """Mark whose turn it is."""
-        self._view, self._name, self._status = view, name, ""
+        self._view, self._status = view, ""
+        self._names.append(name)
         self._say(lambda: self._console.print(slice_words(view, name, seconds), highlight=False, markup=False))
 
     def on_slice_end(self, view: BatchView, name: str) -> None:
         """Show what came of it."""
         self._view, failure = view, view[name].failure
-        self._name = ""
+        self._names.remove(name)
         if failure:
             self._say(lambda: self._console.print(f"{name} failed: {failure}", highlight=False, markup=False))
         self._show()
@@ -113,8 +114,8 @@ class _Live(BatchListener):
             return ""
         table = Table(*HEADINGS, box=SIMPLE_HEAD)
         for member in self._view.members:
-            table.add_row(*map(Text, member_row(member)), style="bold" if member.name == self._name else "")
-        return Group(table, Text(f"{self._name}: {self._status}" if self._name else ""))
+            table.add_row(*map(Text, member_row(member)), style="bold" if member.name in self._names else "")
+        return Group(table, Text(f"{', '.join(self._names)}: {self._status}" if self._names else ""))
 
     def __enter__(self) -> Self:
         self._live.start()

@@ -41,7 +41,8 @@ from kernelwright.llm.account import Account
 from kernelwright.optimization.agent import account_of
 from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
 from kernelwright.optimization.roles_file import read_roles
-from kernelwright.optimization.settings import SPOOL, OptimizeSettings
+from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.remote.runners import absolute
 from kernelwright.report.page import write_report
 from kernelwright.results.optimize_result import OptimizeResult, PathStep
 from kernelwright.tree.model import Node
@@ -92,8 +93,8 @@ class OptimizeWords:
         """
         if self.part is not None and not self.runner:
             raise UsageError(
-                f"--part {self.part} has no effect here: it is for a device behind a spool",
-                hint="leave it out, or say --runner spool:DIR",
+                f"--part {self.part} has no effect here: it is for devices of other machines",
+                hint="leave it out, or say --runner",
             )
         return OptimizeSettings(
             tune=TuneSettings(
@@ -112,18 +113,12 @@ class OptimizeWords:
             start=cast("Literal['all', 'baseline']", self.start),
             max_cost_usd=_dollars(self.max_cost),
             max_tokens=self.max_tokens,
-            runner=_absolute(self.runner),
+            runner=absolute(self.runner),
             in_flight=self.in_flight,
             part_evaluations=self.part or PART_EVALUATIONS,
             max_attempts=self.max_attempts,
             roles=read_roles(self.roles) if self.roles is not None else {},
         )
-
-
-def _absolute(runner: str) -> str:
-    """The runner with its folder named from the root, so that a resume finds it from anywhere."""
-    name = runner.removeprefix(SPOOL)
-    return f"{SPOOL}{Path(name).absolute()}" if runner.startswith(SPOOL) and name.strip() else runner
 
 
 def _dollars(text: str | None) -> float | None:
@@ -198,7 +193,7 @@ def run_resume_optimize(run: Path, *, is_json: bool, runner: str = "") -> int:
     """Resume and show; exit status as for `run_optimize`."""
     with stopping_in_words(run):
         with open_progress(is_json=is_json) as view:
-            result = resume_optimize(run, listener=view, runner=_absolute(runner))
+            result = resume_optimize(run, listener=view, runner=absolute(runner))
         return _show(result, is_json=is_json, writes_report=True)
 
 

@@ -5,25 +5,23 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import os
-import signal
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import typer
 
 from kernelwright.cli.words import is_quiet
 from kernelwright.errors import UsageError
+from kernelwright.evaluate.process.child import forget_secrets
 from kernelwright.remote.folder import SpoolFolder
+from kernelwright.remote.runners import SPOOL, check_runner
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import parse_budget
-from kernelwright.worker.worker import Ended, SpoolWorker
-
-_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
+from kernelwright.worker.bringing import bring_devices
+from kernelwright.worker.server import Desk
+from kernelwright.worker.worker import Ended, SpoolWorker, ends_as_interrupt
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,23 @@ class WorkerWords:
     """Whether a spool that is not there is made."""
     is_json: bool = False
     """Whether what was done is told at the end as one JSON document."""
+    runner: str = ""
+    """Where the devices are, as of `optimize`; empty: here."""
+
+    def check(self) -> None:
+        """Nothing, for words that go together.
+
+        Raises:
+            UsageError: they do not.
+        """
+        check_runner(self.runner)
+        if self.runner.startswith(SPOOL):
+            raise UsageError("a worker answers one spool and asks no other", hint="leave --runner out")
+        if self.runner and (self.is_until_idle or self.limit is not None or self.device is not None):
+            hint = "leave out --until-idle, --limit and --device"
+            raise UsageError(
+                "with --runner a worker goes on until Ctrl-C, on the devices that are asked for", hint=hint
+            )
 
     def seconds(self) -> float | None:
         """After how long no request may begin any more.
@@ -63,16 +78,20 @@ def run_worker(words: WorkerWords) -> int:
         ScratchFull: there is no room for scratch files.
         StoreError: the spool cannot be used.
     """
+    words.check()
     seconds = words.seconds()
     if not words.creates:
         _require(words.spool)
-    _forget_secrets()
+    forget_secrets(but="RAY_")  # nothing that a spool can bring finds one
     spool = SpoolFolder(words.spool)
     say = (lambda _: None) if is_quiet() else _say
     say(f"working on the spool {spool.path}; Ctrl-C ends")
-    worker = SpoolWorker(spool, LocalMachine(), device=words.device, say=say)
-    with _terminating_as_interrupt():
-        ended = worker.run(until_idle=words.is_until_idle, seconds=seconds)
+    with ends_as_interrupt():
+        if words.runner:
+            ended = bring_devices(spool, words.runner, say)
+        else:
+            worker = SpoolWorker(spool, Desk(spool, LocalMachine(), device=words.device), say=say)
+            ended = worker.run(until_idle=words.is_until_idle, seconds=seconds)
     return _tell(ended, is_json=words.is_json)
 
 
@@ -111,23 +130,3 @@ def _say(text: str) -> None:
     with contextlib.suppress(OSError):
         typer.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
         sys.stderr.flush()
-
-
-def _forget_secrets() -> None:
-    """Drop what looks like a key from the environment: nothing that a spool can bring finds one."""
-    for name in [name for name in os.environ if any(word in name.upper() for word in _SECRET_WORDS)]:
-        del os.environ[name]
-
-
-@contextlib.contextmanager
-def _terminating_as_interrupt() -> Iterator[None]:
-    """A batch system ends its jobs with SIGTERM: as Ctrl-C, so that the claim is given back."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

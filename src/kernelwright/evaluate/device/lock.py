@@ -3,9 +3,9 @@
 It is fair: a run that lets go and wants the device again at once comes after those that wait.
 
 ```
-lock = DeviceLock(device.id, on_wait=show)      # show(seconds so far, holder's words) while another run measures
+lock = DeviceLock(device.lock_name, on_wait=show)     # show(seconds so far, holder's words) while another run measures
 with lock:
-    ...                                         # measure
+    ...                                               # measure
 ```
 """
 

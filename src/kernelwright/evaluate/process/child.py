@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,13 +112,13 @@ def spawn(settings: WorkerSettings, folder: Path, log: int) -> Child:
     return Child(popen, ours, lifeline_write, sentinel)
 
 
-def run_tied(
-    command: Sequence[str], *, timeout_s: float, environment: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, with its prints as `stdout`. It and all that it starts go where this process goes.
+@contextlib.contextmanager
+def tied(command: Sequence[str], *, stdout: int, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Inside, a program runs in a session of its own, with its prints as `stdout`; at the end it has ended.
+
+    It and all of its group go where this process goes, by whatever signal.
 
     Raises:
-        subprocess.TimeoutExpired: it was killed after so long.
         OSError: it cannot be started.
     """
     lifeline_read, lifeline_write = os.pipe()
@@ -128,7 +128,7 @@ def run_tied(
         process = subprocess.Popen(
             [sys.executable, "-P", str(Path(worker_main.__file__).resolve()), *tie],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
@@ -138,19 +138,39 @@ def run_tied(
         )
         with process:
             try:
-                text, _ = process.communicate(timeout=timeout_s)
+                yield process
             finally:  # also after an interrupt
                 if process.returncode is None:
                     os.killpg(process.pid, signal.SIGKILL)
-        return subprocess.CompletedProcess(command, process.returncode, text)
     finally:
         for number in (lifeline_read, inherited, lifeline_write):
             os.close(number)
 
 
+def run_tied(
+    command: Sequence[str], *, timeout_s: float, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, `tied`, with its prints as `stdout`.
+
+    Raises:
+        subprocess.TimeoutExpired: it was killed after so long.
+        OSError: it cannot be started.
+    """
+    with tied(command, stdout=subprocess.PIPE, environment=environment) as process:
+        text, _ = process.communicate(timeout=timeout_s)
+    return subprocess.CompletedProcess(command, process.returncode, text)
+
+
 def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables whose names do not look like a secret's."""
     return {name: value for name, value in variables.items() if not any(word in name.upper() for word in _SECRET_WORDS)}
+
+
+def forget_secrets(*, but: str = "\0") -> None:
+    """Drop what looks like a secret from this process's environment, but for names that begin with `but`."""
+    for name in os.environ.keys() - without_secrets(os.environ).keys():
+        if not name.startswith(but):
+            del os.environ[name]
 
 
 def worker_environment(variables: Mapping[str, str], *, scratch: Path, extra: Mapping[str, str]) -> dict[str, str]:

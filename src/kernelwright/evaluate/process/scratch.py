@@ -134,3 +134,9 @@ def sweep(parent: Path) -> None:
         owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc").exists():
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep_own() -> None:
+    """Remove the scratch folders of this process, which is about to end."""
+    for folder in (knobs.scratch_dir() or Path(tempfile.gettempdir())).glob(f"{_PREFIX}{os.getpid()}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
