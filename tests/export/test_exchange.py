@@ -191,11 +191,11 @@ def test_a_triton_solution_chooses_by_sizes(suite: str, triton_run: Path, tmp_pa
     tree = ast.parse(texts["main.py"])
     kept = [
         each for each in tree.body
-        if isinstance(each, ast.FunctionDef) and each.name == "_choose"
-        or isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "CONFIGS"
+        if (isinstance(each, ast.FunctionDef) and each.name == "_choose")
+        or (isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "CONFIGS")
     ]  # fmt: skip
     names: dict[str, Any] = {}
-    exec(compile(ast.Module(kept, []), "main.py", "exec"), names)  # noqa: S102 - what was just written
+    exec(compile(ast.Module(kept, []), "main.py", "exec"), names)
     assert names["_choose"]({"rows": 5}) == {"BLOCK": 64, "num_warps": 1}
     assert {names["_choose"]({"rows": rows})["BLOCK"] for rows in (4, 64)} <= {64, 128}
 

@@ -95,7 +95,7 @@ def test_a_triton_solution_is_the_baseline_with_its_launch_in_axes(
     pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("triton", reason="Triton is not installed")
     write(in_tmp, solutions=(solution("triton", "k.py::run", TRITON, destination_passing_style=True),))
-    status, out, error = run(capsys, "init", "definition.json", "--out", "p")
+    status, _, error = run(capsys, "init", "definition.json", "--out", "p")
     assert status == 0, error
     problem = load_problem(in_tmp / "p")
     (step,) = load_template(problem).steps
