@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         resume,
         resume_optimize,
         tune,
+        tuned,
         write_report,
     )
 
@@ -64,12 +65,17 @@ __all__ = [
     "resume",
     "resume_optimize",
     "tune",
+    "tuned",
     "write_report",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Resolve a public name on first use (PEP 562)."""
+    if name == "tuned":  # a server that starts needs nothing else
+        from kernelwright.export.tuned import tuned
+
+        return tuned
     if name in __all__:
         from kernelwright import api
 

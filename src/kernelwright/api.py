@@ -10,6 +10,7 @@ from kernelwright.checking.check import check
 from kernelwright.dispatching.measure import probe_dispatch as dispatch
 from kernelwright.errors import KernelwrightError
 from kernelwright.export.run import export_run
+from kernelwright.export.tuned import tuned
 from kernelwright.optimization.optimize import optimize as _optimize
 from kernelwright.optimization.optimize import resume_optimize
 from kernelwright.optimization.settings import OptimizeSettings
@@ -44,6 +45,7 @@ __all__ = [
     "resume",
     "resume_optimize",
     "tune",
+    "tuned",
     "write_report",
 ]
 

@@ -147,7 +147,7 @@ def init(
     source: Annotated[
         Path | None,
         typer.Argument(
-            help="A kernel (.cl, .cu, .hip, Triton .py), a T1 file (.json) or a PyTorch module (.py).",
+            help="A kernel (.cl, .cu, .hip, Triton .py), a T1 file or a definition (.json), or a PyTorch module (.py).",
             show_default=False,
         ),
     ] = None,
@@ -161,7 +161,8 @@ def init(
     suite: Annotated[
         str | None,
         typer.Option(
-            "--from", help="SOURCE is a program of this suite: polybench, hecbench. All its kernels are read."
+            "--from",
+            help="SOURCE is a program of polybench or hecbench, or a definition of flashinfer-trace or sol-execbench.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write into (default: the kernel's name).")] = None,
@@ -182,7 +183,8 @@ def init(
     """Write the problem of a plain kernel: arguments, launch and sizes from its text, guesses marked as such.
 
     From a T1 file, the auto-tuning community's input format, come parameters, conditions, launch and sizes. A PyTorch
-    module, with Model, get_inputs and get_init_inputs as KernelBench has them, becomes a program of plain kernels.
+    module, with Model, get_inputs and get_init_inputs as KernelBench has them, becomes a program of plain kernels. So
+    does a definition of FlashInfer-Trace or SOL-ExecBench, for all its workloads.
 
     Examples:  kernelwright init saxpy.cl n=1000000;  kernelwright init gemm.json;  kernelwright init --example matmul
     """
@@ -521,7 +523,8 @@ def export(
         list[str] | None,
         typer.Option(
             "--format",
-            help="source, header, torch, module, json, t4, t1, choice, configs, vllm, sglang; "
+            help="source, header, torch, module, json, t4, t1, choice, configs, vllm, sglang, flashinfer-trace, "
+            "sol-execbench; "
             "may be repeated (default: all that fit).",
         ),
     ] = None,

@@ -19,6 +19,7 @@ from kernelwright.export.autotuning.t1 import t1_document
 from kernelwright.export.autotuning.t4 import t4_document
 from kernelwright.export.c_header.header import header_text
 from kernelwright.export.choice import choice_file, choice_of, write_choice
+from kernelwright.export.exchange import exchange_files
 from kernelwright.export.source import source_text
 from kernelwright.export.subject import ExportedRun
 from kernelwright.export.summary import summary_document
@@ -50,6 +51,8 @@ _WRITERS: Mapping[str, _Writer] = MappingProxyType(
         "configs": configs_file,
         "vllm": vllm_files,
         "sglang": sglang_files,
+        "flashinfer-trace": lambda run: exchange_files(run, "flashinfer-trace"),
+        "sol-execbench": lambda run: exchange_files(run, "sol-execbench"),
     }
 )
 
@@ -57,13 +60,17 @@ FORMATS = tuple(_WRITERS)
 """`source`: the winning source, ready to compile. `header`: C/C++ configs with their selection by sizes, and launches.
 `torch`: a folder with a PyTorch operator. `module`: KernelBench's `ModelNew`, of a PyTorch module's program. `json`: a
 plain summary, with the dispatch table. `t4`: the community's results format. `t1`: its input format. `choice`: what
-`check` measures again. `configs`: a list of `triton.Config` with pruning. `vllm`, `sglang`: these servers' JSON."""
+`check` measures again. `configs`: a list of `triton.Config` with pruning. `vllm`, `sglang`: these servers' JSON.
+`flashinfer-trace`, `sol-execbench`: a solution and traces of a definition."""
+_ASKED = frozenset(("flashinfer-trace", "sol-execbench"))
+"""Formats that are written where they are named only."""
 
 
 def formats_for(language: Language, *, is_module: bool = False) -> tuple[str, ...]:
     """The formats that a kernel in this language has; one more where it is a PyTorch module's program."""
     absent = {"torch"} if language != "cuda" else set()
     absent |= {"source", "header", "t1"} if language == "triton" else {"configs", "vllm", "sglang"}
+    absent |= _ASKED
     return tuple(name for name in FORMATS if name not in absent | (set() if is_module else {"module"}))
 
 

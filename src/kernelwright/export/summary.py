@@ -13,6 +13,7 @@ from kernelwright.export.subject import ExportedRun
 from kernelwright.insights.verdict_words import caveats
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Argument, LaunchStep
+from kernelwright.source.triton.reading import kernel_hash
 
 FORMAT = 1
 """Version of this document; fields are only ever added within one."""
@@ -57,6 +58,7 @@ def summary_document(run: ExportedRun) -> dict[str, Any]:
         ],
         "dispatch": dispatch_record(run.table),
         "launches": [_launch_record(run, step) for step in run.template.steps],
+        **_kernel_record(run),
         "counts": {
             "evaluated": len(view.evaluations),
             "passed": len(view.passed),
@@ -70,6 +72,13 @@ def summary_document(run: ExportedRun) -> dict[str, Any]:
         "settings": dict(view.settings),
         "notes": [{"level": note.level, "text": note.text} for note in view.notes],
     }
+
+
+def _kernel_record(run: ExportedRun) -> dict[str, str]:
+    """Of a Triton kernel, what its text is known by."""
+    if run.template.language != "triton":
+        return {}
+    return {"kernel_hash": kernel_hash(run.template.source, run.template.steps[0].entry)}
 
 
 def dispatch_record(table: DispatchTable) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def _triton_version(run: ExportedRun) -> str:
     return str(facts.get("triton", "")) if isinstance(facts, Mapping) else ""
 
 
-def _own_baseline(run: ExportedRun) -> Config | None:
+def own_baseline(run: ExportedRun) -> Config | None:
     """The baseline's config; None: it is another kernel."""
     baseline = run.subject.baseline
     is_same = baseline.template.source == run.template.source and set(baseline.config) == set(run.template.default)
@@ -95,7 +95,7 @@ def _key(run: ExportedRun) -> str:
 
 
 def _served(run: ExportedRun, sizes: Mapping[str, int], shape: str) -> dict[str, Any]:
-    config = run.table.select(sizes) or _own_baseline(run)
+    config = run.table.select(sizes) or own_baseline(run)
     if config is None:
         raise UserError(
             f"on {shape} the baseline is the choice, and it is another kernel, which this format cannot name",
@@ -109,7 +109,7 @@ def _served(run: ExportedRun, sizes: Mapping[str, int], shape: str) -> dict[str,
 
 def _configs_text(run: ExportedRun) -> str:
     places = [*run.configs]
-    baseline = _own_baseline(run)
+    baseline = own_baseline(run)
     listed = list(dict.fromkeys([*places, baseline] if baseline is not None else places))
     outside = "configs" if baseline is None else f"[CONFIGS[{listed.index(baseline)}]]"
     sizes = _size_arguments(run)

@@ -17,6 +17,8 @@ from kernelwright.export.autotuning.t1 import import_t1
 from kernelwright.infer.model import Inferred
 from kernelwright.infer.problem_files import check_loads, files_of, headers_of
 from kernelwright.infer.program import infer_program
+from kernelwright.modules.exchange.definition import is_definition_file
+from kernelwright.modules.exchange.importing import import_definition
 from kernelwright.modules.importing import import_module
 from kernelwright.modules.lowering import lower
 from kernelwright.modules.problem_files import files_of as module_files
@@ -36,6 +38,9 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False, suite
         is_json: whether to print one JSON document.
         suite: of benchmarks, whose program the source is.
     """
+    if suite in DEFINITION_SUITES or (suite is None and is_definition_file(said.source)):
+        _init_definition(said, is_forced=is_forced, is_json=is_json)
+        return
     if suite is None and said.source.name.endswith((".json", ".json.gz")):
         _init_space(said, is_forced=is_forced, is_json=is_json)
         return
@@ -59,13 +64,16 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False, suite
 
 _SUITES = {"polybench": (".cl", ".cu"), "hecbench": (".cu", ".hip")}
 """Files with the kernels, the preferred ones first."""
+DEFINITION_SUITES = ("flashinfer-trace", "sol-execbench")
+"""Suites of definitions, which one adaptor reads."""
 
 
 def _of_suite(said: KernelWords, suite: str) -> Inferred:
     if suite not in _SUITES:
         raise UsageError(
             f"--from {suite!r} is no suite that is known",
-            hint=did_you_mean(suite, [*_SUITES]) or f"say {', '.join(_SUITES)}",
+            hint=did_you_mean(suite, [*_SUITES, *DEFINITION_SUITES])
+            or f"say {', '.join((*_SUITES, *DEFINITION_SUITES))}",
         )
     if said.words or said.grid or said.block or said.entry:
         raise UsageError(
@@ -112,6 +120,26 @@ def _init_module(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:
     )
     advice = f"see whether the inputs in {folder}/problem.toml are drawn as you mean"
     _tell(folder, written, lines, (), advice, is_json=is_json)
+
+
+def _init_definition(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:
+    """The problem of a definition of FlashInfer-Trace or SOL-ExecBench, with its workloads."""
+    if said.grid or said.block or said.entry or said.call:
+        raise UsageError(
+            f"--entry, --grid, --block and --call are for a kernel; {said.source.name} is a definition",
+            hint="leave them out; behind the definition stand files with workloads and solutions",
+        )
+    others = tuple(Path(each) for each in said.words)
+    if absent := [each for each in others if not each.is_file() or each.suffix not in (".json", ".jsonl")]:
+        raise UsageError(
+            f"{absent[0]} is no file with workloads (.jsonl) or a solution (.json)", hint="name files that are there"
+        )
+    name, files, lines, notes = import_definition(said.source, others)
+    check_loads(said.source, name, files)
+    folder = said.out or Path(name)
+    written = write_new(folder, files, is_forced=is_forced)
+    advice = f"leave the workloads in {folder}/problem.toml that matter"
+    _tell(folder, written, lines, notes, advice, is_json=is_json)
 
 
 def _init_triton(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:

@@ -78,6 +78,23 @@ def files_of(call: WatchedCall) -> tuple[dict[str, bytes], tuple[str, ...]]:
     return {name: each.encode() for name, each in files.items()}, tuple(notes)
 
 
+def template_of(call: WatchedCall, values: Mapping[str, int]) -> tuple[str, dict[str, str], list[str]]:
+    """The template, by argument its fields in a problem, and what a person must know of them.
+
+    Args:
+        call: what was watched.
+        values: the sizes, and what is written of them, by their text: `{"m": 17, "n": 31, "(m * n)": 527}`.
+
+    Raises:
+        SpecError: as for `files_of`.
+    """
+    _refuse_unknown(call)
+    sizes = _Sizes(values)
+    header, notes = _header(call, sizes)
+    text = strip_header(read_text(call.file, what="the kernel source"))
+    return header.render() + text, {each["name"]: _argument(each, sizes) for each in _passed(call)}, notes
+
+
 def _refuse_unknown(call: WatchedCall) -> None:
     for each in _passed(call):
         if each["kind"] not in ("tensor", "int", "float", "bool") or (

@@ -7,6 +7,10 @@ that stands there.
 from __future__ import annotations
 
 import ast
+import hashlib
+import io
+import textwrap
+import tokenize
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -307,3 +311,27 @@ def _launches(tree: ast.Module) -> Iterator[tuple[str, Mapping[str, str]]]:
             name = _source(node.func.value).rpartition(".")[2]
             options = {each.arg: _source(each.value) for each in node.keywords if each.arg in OPTIONS and each.arg}
             yield name, {"line": str(node.lineno), "grid": _source(node.func.slice), **options}
+
+
+def kernel_hash(text: str, name: str = "") -> str:
+    """What a kernel's text is known by: its tokens without comments, decorators and layout, the same in any Python.
+
+    Args:
+        text: of a file, or of the function alone, indented or not.
+        name: the function's; empty: the only one, or the first.
+
+    Raises:
+        ValueError: there is no such function.
+    """
+    text = textwrap.dedent(text)
+    functions = [each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.FunctionDef)]
+    found = next((each for each in functions if each.name == name or not name), None)
+    if found is None:
+        raise ValueError(f"no function {name!r}")
+    lines = text.splitlines(keepends=True)[found.lineno - 1 : found.end_lineno]
+    own = textwrap.dedent("".join(lines))
+    left_out = (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER)
+    tokens = (each for each in tokenize.generate_tokens(io.StringIO(own).readline) if each.type not in left_out)
+    marks = {tokenize.INDENT: ">", tokenize.DEDENT: "<", tokenize.NEWLINE: ";"}
+    words = (marks.get(each.type) or each.string for each in tokens)
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
