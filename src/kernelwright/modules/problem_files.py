@@ -231,7 +231,12 @@ def _signature(graph: Graph, program: LoweredProgram) -> dict[str, Any]:
     if not program.calls:
         return found
     calls = [[(each.name, each.op, each.arguments) for each in call] for call in program.calls]
-    results = [name for each, name in zip(graph.outputs, program.results, strict=True) if not each.mutates]
+    own = {call[-1].name: call[-1].results[0] for call in program.calls}
+    results = {
+        name: (shapes[name], (own.get(name) or program.tensors[name]).dtype)
+        for each, name in zip(graph.outputs, program.results, strict=True)
+        if not each.mutates
+    }
     dtypes = {each.name: each.tensor.dtype for each in used}
     return {**found, "calls": calls, "results": results, "dtypes": dtypes}
 
@@ -242,7 +247,7 @@ def signature_of(reference: ReferenceSpec) -> Mapping[str, Any] | None:
     By key: `call` (forward's arguments in order, `{"ref": NAME}` for a tensor), `state` (arguments by the names of
     parameters and buffers), `tensors` and `outputs` (shapes by argument), `updates` (outputs by the buffer that they
     become), `returns` (`tensor`, `tuple` or `list`). Where a library computes a part: `calls` (nodes by name, operator
-    and arguments), `results` (the buffers that are returned), `dtypes` of `tensors`; else these are empty.
+    and arguments), `results` (shape and type by what is returned), `dtypes` of `tensors`; else these are empty.
 
     Returns:
         None: the reference is no module's.
@@ -258,7 +263,7 @@ def signature_of(reference: ReferenceSpec) -> Mapping[str, Any] | None:
             try:
                 found = ast.literal_eval(each.value)
                 needed = ("call", "state", "tensors", "outputs", "updates", "returns")
-                return {"calls": [], "results": [], "dtypes": {}, **found, **{key: found[key] for key in needed}}
+                return {"calls": [], "results": {}, "dtypes": {}, **found, **{key: found[key] for key in needed}}
             except (ValueError, TypeError, KeyError) as error:
                 raise SpecError(
                     f"{_SIGNATURE} is not what kernelwright init wrote: {error}",

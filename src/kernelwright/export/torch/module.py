@@ -161,9 +161,8 @@ def _tensors(problem: Problem, kind: str, signature: Mapping[str, Any]) -> str:
     outputs = {
         each.name: f"({tuple(signature['outputs'][each.name])!r}, torch.{each.dtype})" for each in problem.outputs
     }
-    results = signature["results"] or [
-        each for each in signature["outputs"] if each not in signature["updates"].values()
-    ]
+    results = {name: f"({tuple(shape)!r}, torch.{dtype})" for name, (shape, dtype) in signature["results"].items()}
+    results = results or {name: row for name, row in outputs.items() if name not in signature["updates"].values()}
     returned = {"tensor": "found[0]", "tuple": "tuple(found)", "list": "found"}[signature["returns"]]
     device = "cpu" if kind == "cpu" else "cuda"
     return f"""import torch
@@ -175,7 +174,7 @@ _PATHS = {{name: target.split(".") for target, name in _STATE.items()}}
 _TENSORS = {{{", ".join(f"{name!r}: {row}" for name, row in rows.items())}}}
 _UPDATES = {signature["updates"]!r}  # buffers that forward changes
 _OUTPUTS = {{{", ".join(f"{name!r}: {row}" for name, row in outputs.items())}}}
-_RESULTS = {[*results]!r}
+_RESULTS = {{{", ".join(f"{name!r}: {row}" for name, row in results.items())}}}
 
 
 def _state(module, path):
@@ -185,7 +184,7 @@ def _state(module, path):
     return module._buffers[path[-1]] if found is None else found
 
 
-def _run(module, given):
+def _taken(module, given):
     for place, value in _FIXED.items():
         if given[place] != value:
             raise ValueError(f"argument {{place}} is {{given[place]!r}}, and the kernels are made for {{value!r}}")
@@ -201,14 +200,26 @@ def _run(module, given):
             )
         if not tensor.is_contiguous():
             named[name] = tensor.contiguous()
+    return named
+
+
+def _computed(named):
     device = next(iter(named.values())).device
     for name, (shape, dtype) in _OUTPUTS.items():
         named[name] = torch.empty(shape, dtype=dtype, device=device)
     _steps(named, _memory(device))
+    return named
+
+
+def _returned(module, named):
     for target, name in _UPDATES.items():
         _state(module, target.split(".")).copy_(named[name])
     found = [named[name] for name in _RESULTS]
     return {returned}
+
+
+def _run(module, given):
+    return _returned(module, _computed(_taken(module, given)))
 """
 
 
