@@ -165,7 +165,7 @@ class Model(nn.Module):
     def forward(self, x, y, scale):
         rows = torch.cumsum(x, dim=1)
         product = torch.addmm(y, rows[:, 1:], rows.t()[:5], beta=0.5, alpha=scale)
-        return product.t(), torch.einsum("ab,bc->ac", rows.clamp(min=0.0), y[:6, :2]).sum(), rows
+        return product.t(), torch.einsum("ab,bc->ac", rows.clamp(min=0.0) * torch.tensor(0.5), y[:6, :2]).sum(), rows
 def get_inputs():
     return [torch.randn(6, 6), torch.randn(6, 6), 2.0]
 """,

@@ -88,7 +88,7 @@ def _figures_of_calls(torch: Any, exported: Any, inputs: list[Any]) -> dict[str,
     """What a library gives on the example, by the operator's name: the graph is run once."""
     found: dict[str, dict[str, float]] = {}
 
-    class Watched(torch.fx.Interpreter):  # type: ignore[misc]
+    class _Watched(torch.fx.Interpreter):  # type: ignore[misc]
         def run_node(self, node: Any) -> Any:
             result = super().run_node(node)
             if node.op == "call_function" and _is_call(node):
@@ -102,7 +102,7 @@ def _figures_of_calls(torch: Any, exported: Any, inputs: list[Any]) -> dict[str,
         for each in exported.graph_signature.input_specs
     ]
     with torch.no_grad():
-        Watched(exported.graph_module).run(*given)
+        _Watched(exported.graph_module).run(*given)
     return found
 
 
@@ -172,7 +172,8 @@ def _refuse_outputs(specs: Any, file: Path) -> None:
 
 def _constant(name: str, tensor: Any) -> dict[str, Any]:
     """A number that the module makes a tensor of, as the operator that fills with it."""
-    arguments = {"fill_value": _plain(tensor.item(), {})}
+    shape = _tensor(tensor)
+    arguments = {"size": shape["shape"], "fill_value": _plain(tensor.item(), {}), "dtype": {"dtype": shape["dtype"]}}
     return {"name": name, "op": "aten.full.default", "arguments": arguments, "results": [_tensor(tensor)]}
 
 

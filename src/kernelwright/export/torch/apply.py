@@ -78,14 +78,14 @@ def _body(tree: ast.Module) -> str:
         return ""
     found = next((each for each in classes if each.name == "Model"), classes[0])
 
-    class Plain(ast.NodeTransformer):
+    class _Plain(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.Name:
             return ast.Name("Model", node.ctx) if node.id == found.name else node
 
         def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
             return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
 
-    return "\n".join(ast.dump(each) for line in found.body if (each := Plain().visit(line)) is not None)
+    return "\n".join(ast.dump(each) for line in found.body if (each := _Plain().visit(line)) is not None)
 
 
 def _source(kind: Any) -> str | None:
