@@ -10,6 +10,7 @@ from kernelwright.checking.check import check
 from kernelwright.dispatching.measure import probe_dispatch as dispatch
 from kernelwright.errors import KernelwrightError
 from kernelwright.export.run import export_run
+from kernelwright.export.torch.apply import apply
 from kernelwright.export.tuned import tuned
 from kernelwright.optimization.optimize import optimize as _optimize
 from kernelwright.optimization.optimize import resume_optimize
@@ -36,6 +37,7 @@ __all__ = [
     "RunView",
     "TuneResult",
     "TuneSettings",
+    "apply",
     "check",
     "dispatch",
     "export_run",

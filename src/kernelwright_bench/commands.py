@@ -209,6 +209,7 @@ def bench_kernelbench(
     ] = "compiled",
     timeout: Annotated[float, typer.Option(help="Most seconds for each judgement of an answer.", min=1.0)] = 900.0,
     *,
+    library: Annotated[bool, typer.Option("--library", help="As for `init`.")] = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -221,7 +222,7 @@ def bench_kernelbench(
     from kernelwright_bench.modules.kernelbench import KernelBenchWords, run_kernelbench
 
     words = KernelBenchWords(
-        checkout, level, ids, budget, model, device, out, rounds, modes, timeout, json
+        checkout, level, ids, budget, model, device, out, rounds, modes, timeout, json, library
     )  # fmt: skip
     raise typer.Exit(run_kernelbench(words))
 

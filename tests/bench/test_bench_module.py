@@ -36,10 +36,11 @@ def test_the_table_has_intervals_that_hold_together_and_says_what_was_not_measur
     assert rows["eager"]["answer_speedup"] == pytest.approx(2.0)
     assert rows["compiled"]["answer_speedup"] == pytest.approx(0.5)
     assert "first_call_s" not in rows["eager"]
-    table = lines(rows, {"max-autotune": "RuntimeError: no compiler"})
+    table = lines(rows, {"max-autotune": "RuntimeError: no compiler"}, {"answer": 2e-7, "eager": 1e-7})
     assert table[1].endswith("ms: the answer is 2x [2, 2] as fast")
     assert "first call 9.0 s" in table[2]
-    assert table[3] == "max-autotune  not measured: RuntimeError: no compiler"
+    assert table[3] == "error beside float64: answer 2e-07, eager 1e-07"
+    assert table[4] == "max-autotune  not measured: RuntimeError: no compiler"
 
 
 MODULE = """import torch
@@ -97,6 +98,24 @@ def test_what_an_answer_writes_into_its_inputs_no_other_call_sees(tmp_path: Path
     record = timed(tmp_path, "y = x + 1; x.zero_(); return y")
     assert {name: len(row) for name, row in record["samples_s"].items()} == {"answer": 6, "eager": 6}
     assert record["compile_s"].keys() == {"answer"}
+
+
+@pytest.mark.usefixtures("torch_only")
+def test_an_answer_that_shares_the_modules_error_is_told_from_the_module_in_float64(tmp_path: Path) -> None:
+    """Eager PyTorch in float32 is no truth: both may lose the same digits."""
+    lost = MODULE.replace("x + 1", "((x + 4096) - 4096) + 1")
+    record = timed(tmp_path, "return ((x + 4096) - 4096) + 1", module=lost)
+    assert record["differs"] == ""
+    assert record["errors"]["answer"] == record["errors"]["eager"] > 1e-5
+    record = timed(tmp_path, "return x + 1.00009")
+    assert record["errors"]["eager"] < 1e-6 < record["errors"]["answer"]
+    assert worker._too_far({"answer": 3e-4, "eager": 1e-4}) == (
+        "its error beside the module in float64 is 0.0003, and 0.0002 is allowed"
+    )
+    own = MODULE.replace("x + 1", "torch.mm(x[None], torch.ones(64, 1))")
+    record = timed(tmp_path, "return torch.mm(x[None], torch.ones(64, 1))", module=own)
+    assert record["errors"] == {}
+    assert "not compared with the module in float64: RuntimeError" in record["notes"][0]
 
 
 @pytest.mark.usefixtures("torch_only")

@@ -176,6 +176,10 @@ def init(
     example: Annotated[
         bool, typer.Option("--example", help="Write the example of this name, e.g. matmul; without a name, list all.")
     ] = False,
+    library: Annotated[
+        bool,
+        typer.Option("--library", help="Of a PyTorch module: products, convolutions and attention by its library."),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -201,7 +205,7 @@ def init(
     from kernelwright.cli.commands.infer import KernelWords
     from kernelwright.cli.commands.init import run_init
 
-    said = KernelWords(source, tuple(words or ()), entry, grid, block, out, call)
+    said = KernelWords(source, tuple(words or ()), entry, grid, block, out, call, library)
     run_init(said, is_forced=force, is_json=json, suite=suite)
 
 

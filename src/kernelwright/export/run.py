@@ -66,9 +66,16 @@ _ASKED = frozenset(("flashinfer-trace", "sol-execbench"))
 """Formats that are written where they are named only."""
 
 
-def formats_for(language: Language, *, is_module: bool = False) -> tuple[str, ...]:
-    """The formats that a kernel in this language has; one more where it is a PyTorch module's program."""
+def formats_for(language: Language, *, is_module: bool = False, is_alone: bool = True) -> tuple[str, ...]:
+    """The formats that a kernel in this language has; one more where it is a PyTorch module's program.
+
+    Args:
+        language: of the kernel.
+        is_module: whether it is such a program.
+        is_alone: whether nothing outside the kernels happens between launches.
+    """
     absent = {"torch"} if language != "cuda" else set()
+    absent |= set() if is_alone else {"header", "torch", "t1"}
     absent |= {"source", "header", "t1"} if language == "triton" else {"configs", "vllm", "sglang"}
     absent |= _ASKED
     return tuple(name for name in FORMATS if name not in absent | (set() if is_module else {"module"}))
@@ -76,8 +83,14 @@ def formats_for(language: Language, *, is_module: bool = False) -> tuple[str, ..
 
 def usual_formats(run: Path | str) -> tuple[str, ...]:
     """What every run with a winner leaves: those of the common formats that its kernel's language has."""
-    language = ExportedRun.read(Path(run)).template.language
-    return tuple(name for name in ("source", "header", "json", "t4") if name in formats_for(language))
+    exported = ExportedRun.read(Path(run))
+    known = formats_for(exported.template.language, is_alone=_is_alone(exported))
+    return tuple(name for name in ("source", "header", "json", "t4") if name in known)
+
+
+def _is_alone(run: ExportedRun) -> bool:
+    """Whether nothing outside the kernels happens between launches."""
+    return not any(each.after for each in run.problem.arguments)
 
 
 def export_run(
@@ -114,9 +127,18 @@ def export_run(
     exported = ExportedRun.read(Path(run), loss=loss)
     if exported.template.language != "triton" and (found := {"configs", "vllm", "sglang"} & set(formats or ())):
         raise UserError(f"{min(found)!r} is for Triton kernels; this one is {exported.template.language}")
+    is_alone = _is_alone(exported)
+    if not is_alone and (found := {"header", "torch", "t1"} & set(formats or ())):
+        raise UserError(
+            f"{min(found)!r} launches kernels only, and a library works between these", hint="export module"
+        )
     files: dict[str, bytes] = {}
     is_module = formats is None and signature_of(exported.problem.reference) is not None
-    for name in chosen if formats is not None else formats_for(exported.template.language, is_module=is_module):
+    for name in (
+        chosen
+        if formats is not None
+        else formats_for(exported.template.language, is_module=is_module, is_alone=is_alone)
+    ):
         try:
             files |= _WRITERS[name](exported)
         except UserError:

@@ -1,6 +1,6 @@
 """The worker that imports a module: the only place where a person's module is executed for its graph.
 
-It takes `{"file": PATH}` and answers the document that `graph.read_graph` reads.
+It takes `{"file": PATH, "library": BOOL}` and answers the document that `graph.read_graph` reads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import Location, ReferenceFailed
+from kernelwright.modules.library import LIBRARY
 from kernelwright.problem.user_code import blamed_on_user
 
 FACTORY = f"{__name__}:make_capture"
@@ -33,7 +34,11 @@ def make_capture(argument: object) -> Callable[[object], object]:
     if argument:
         with contextlib.suppress(Exception):
             _export_something()
-    return lambda job: _captured(Path(str(job)))
+    return _asked
+
+
+def _asked(job: Any) -> dict[str, Any]:
+    return _captured(Path(str(job["file"])), library=bool(job["library"]))
 
 
 def _export_something() -> None:
@@ -43,7 +48,7 @@ def _export_something() -> None:
     torch.export.export(torch.nn.ReLU(), (torch.zeros(1),)).run_decompositions()
 
 
-def _captured(file: Path) -> dict[str, Any]:
+def _captured(file: Path, *, library: bool) -> dict[str, Any]:
     with blamed_on_user(file, doing="importing the module"):
         import torch
 
@@ -66,8 +71,43 @@ def _captured(file: Path) -> dict[str, Any]:
         model = loaded.Model(*loaded.get_init_inputs())
         inputs = list(loaded.get_inputs())
         _refuse_inputs(inputs, file)
-        exported = torch.export.export(model, tuple(inputs)).run_decompositions()
-        return _document(exported, inputs, file)
+        whole = torch.export.export(model, tuple(inputs))
+        if not library:
+            return _document(whole.run_decompositions(), inputs, file)
+        table = torch.export.default_decompositions()
+        table.pop(torch.ops.aten.scaled_dot_product_attention.default, None)
+        exported = whole.run_decompositions(table)
+        document = _document(exported, inputs, file)
+        figures = _figures_of_calls(torch, exported, inputs)
+        for node in document["nodes"]:
+            node["values"] = figures.get(node["name"], {})
+        return document
+
+
+def _figures_of_calls(torch: Any, exported: Any, inputs: list[Any]) -> dict[str, dict[str, float]]:
+    """What a library gives on the example, by the operator's name: the graph is run once."""
+    found: dict[str, dict[str, float]] = {}
+
+    class _Watched(torch.fx.Interpreter):  # type: ignore[misc]
+        def run_node(self, node: Any) -> Any:
+            result = super().run_node(node)
+            if node.op == "call_function" and _is_call(node):
+                found[node.name] = _values(result)
+            return result
+
+    known = {**dict(exported.state_dict), **dict(exported.constants)}
+    places = iter(inputs)
+    given = [
+        next(places) if each.kind.name == "USER_INPUT" else known[each.target]
+        for each in exported.graph_signature.input_specs
+    ]
+    with torch.no_grad():
+        _Watched(exported.graph_module).run(*given)
+    return found
+
+
+def _is_call(node: Any) -> bool:
+    return any(f"aten.{each}." in str(node.target) for each in LIBRARY)
 
 
 def _refuse_inputs(inputs: list[Any], file: Path) -> None:
@@ -132,7 +172,8 @@ def _refuse_outputs(specs: Any, file: Path) -> None:
 
 def _constant(name: str, tensor: Any) -> dict[str, Any]:
     """A number that the module makes a tensor of, as the operator that fills with it."""
-    arguments = {"fill_value": _plain(tensor.item(), {})}
+    shape = _tensor(tensor)
+    arguments = {"size": shape["shape"], "fill_value": _plain(tensor.item(), {}), "dtype": {"dtype": shape["dtype"]}}
     return {"name": name, "op": "aten.full.default", "arguments": arguments, "results": [_tensor(tensor)]}
 
 
@@ -154,7 +195,7 @@ def _children(structure: Any) -> list[Any]:
 
 def _refuse_random(nodes: list[dict[str, Any]], file: Path) -> None:
     for node in nodes:
-        if any(word in node["op"] for word in _RANDOM):
+        if any(word in node["op"] for word in _RANDOM) or node["arguments"].get("dropout_p"):
             raise ReferenceFailed(
                 f"{node['name']} ({node['op']}) draws random numbers, so no result of the module is right",
                 hint="set the dropout's p to 0, or call eval() on it in the constructor",

@@ -12,7 +12,7 @@ A value in a node's arguments is a number, a text, None, a list of these, `{"ref
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kernelwright.errors import SpecError
@@ -57,6 +57,8 @@ class GraphNode:
     arguments: Mapping[str, Any]
     """By the name in the operator's schema, defaults included."""
     results: tuple[Tensor, ...]
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Of what a library computes, the example's `low`, `high` and `deviation`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +117,5 @@ def _input(record: Mapping[str, Any]) -> Input:
 
 def _node(record: Mapping[str, Any]) -> GraphNode:
     results = tuple(_tensor(each) for each in record["results"])
-    return GraphNode(str(record["name"]), str(record["op"]), dict(record["arguments"]), results)
+    values = dict(record.get("values", {}))
+    return GraphNode(str(record["name"]), str(record["op"]), dict(record["arguments"]), results, values)

@@ -15,12 +15,13 @@ TIMEOUT_S = 600.0
 """For the module's constructor, its example inputs and the export."""
 
 
-def import_module(file: Path, *, importer: WorkerProcess | None = None) -> Graph:
+def import_module(file: Path, *, importer: WorkerProcess | None = None, library: bool = False) -> Graph:
     """The graph of a file's `Model` on what its `get_inputs` gives.
 
     Args:
         file: in KernelBench's form.
         importer: that has imported no module yet; None: one is started for this file.
+        library: whether attention stays one operator, and what a library computes is looked at.
 
     Raises:
         ReferenceFailed: the file raises, lacks something, or PyTorch cannot export the module.
@@ -31,7 +32,7 @@ def import_module(file: Path, *, importer: WorkerProcess | None = None) -> Graph
     with tempfile.TemporaryDirectory(prefix="kernelwright-import-") as scratch, contextlib.ExitStack() as stack:
         worker = importer or stack.enter_context(importer_in(Path(scratch)))
         try:
-            found = worker.call(str(file.resolve()), timeout_s=TIMEOUT_S)
+            found = worker.call({"file": str(file.resolve()), "library": library}, timeout_s=TIMEOUT_S)
         except (JobTimeout, WorkerDied) as error:
             raise SpecError(
                 f"the import of the module ended without an answer: {error}",

@@ -4,19 +4,22 @@
 program = lower(graph)
 program.text("cuda")            # the kernels' source
 ```
+
+With a list of operators that a library computes, the program has what lies between them: what they give, it takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelwright.errors import SpecError
 from kernelwright.modules.expression import C_TYPES, Value, stored
 from kernelwright.modules.graph import Graph, GraphNode, Tensor
+from kernelwright.modules.library import VIEWS, Call, library_call, outputs_before, refs, word
 from kernelwright.modules.operators import OPERATORS
-from kernelwright.modules.stages import Kernel, Stages, loads_of
+from kernelwright.modules.stages import Kernel, Stages, in_memory, loads_of
 from kernelwright.modules.text import BLOCK, WORDS, kernel_text
 from kernelwright.problem.model import LaunchStep
 from kernelwright.source.language import Language
@@ -34,10 +37,22 @@ class LoweredProgram:
     tensors: Mapping[str, Tensor]
     """Every buffer."""
     inputs: tuple[str, ...]
-    """The inputs that are read, in the graph's order."""
+    """The inputs that kernels read, in the graph's order, then what a library gives them."""
     outputs: tuple[str, ...]
+    """What kernels write for the module's caller, then what they write for a library."""
+    results: tuple[str, ...]
+    """By the graph's outputs, the buffers that hold them."""
     shapes: tuple[tuple[int, ...], ...]
     """The shapes of what the module returns; a number is an array of one here, and has no axis there."""
+    calls: tuple[Call, ...] = ()
+    """Of a library, in order."""
+    holds: Mapping[str, str] = field(default_factory=dict)
+    """The operator whose result is in a buffer: of what the kernels write, and of what a library gives."""
+
+    @property
+    def before(self) -> Mapping[str, tuple[str, ...]]:
+        """By what a library gives, the outputs that must have been written."""
+        return outputs_before(self.calls, self.outputs)
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -76,18 +91,23 @@ def _step(entry: str, kernel: Kernel, arguments: tuple[str, ...]) -> LaunchStep:
     return launch_step(entry, [f"ceil_div({kernel.count}, {BLOCK})"], [str(BLOCK)], arguments=arguments)
 
 
-def lower(graph: Graph) -> LoweredProgram:
+def lower(graph: Graph, *, library: Collection[str] = ()) -> LoweredProgram:
     """The program of a graph.
+
+    Args:
+        graph: of a module.
+        library: operators that a library computes, some of `library.LIBRARY`.
 
     Raises:
         SpecError: operators or types that cannot be lowered yet; all of them with their nodes' names.
     """
-    _refuse_unknown(graph)
+    _refuse_unknown(graph, library)
     stages = Stages()
     stages.taken = {
         (each.arguments["of"]["ref"], each.arguments["index"]) for each in graph.nodes if each.op == "getitem"
     }
     values: dict[str, Any] = {each.name: stored(each.name, each.tensor) for each in graph.inputs}
+    around = _Surroundings(graph, library, values, stages)
     for node in graph.nodes:
         stages.node = node.name
         given = {name: _given(value, values) for name, value in node.arguments.items()}
@@ -98,32 +118,102 @@ def lower(graph: Graph) -> LoweredProgram:
                     f"{node.name} takes result {given['index']} of {node.arguments['of']['ref']}, which is not lowered",
                     hint="use the first result only",
                 )
-            continue
-        values[node.name] = OPERATORS[_word(node)](stages, node, given)
-    outputs = _stored_outputs(graph, values, stages)
+        elif word(node) in library:
+            values[node.name] = around.called(node)
+        else:
+            values[node.name] = OPERATORS[word(node)](stages, node, given)
+        if node.name in around.read:
+            around.in_memory(node.name)
+    results = _stored_outputs(graph, values, stages, around)
     stages.drop_copies()
-    tensors = {**{each.name: each.tensor for each in graph.inputs}, **stages.buffers}
+    tensors = {**{each.name: each.tensor for each in graph.inputs}, **around.given, **stages.buffers}
     read = {load.buffer for kernel in stages.kernels for load in loads_of([each.element for each in kernel.stages])}
-    inputs = tuple(each.name for each in graph.inputs if each.name in read)
+    inputs = tuple(name for name in (*(each.name for each in graph.inputs), *around.given) if name in read)
     known = {each.target for each in graph.inputs if each.name in read}
     if unread := [each.mutates for each in graph.outputs if each.mutates and each.mutates not in known]:
         raise SpecError(
             f"the module changes {unread[0]} without reading it, which is not lowered yet", hint="leave the buffer out"
         )
+    if around.calls and not stages.kernels:
+        raise SpecError(
+            "the library computes all of the module, which leaves no kernel to tune", hint="leave --library out"
+        )
     if not inputs:
         raise SpecError("the module's outputs do not depend on any tensor", hint="there is nothing to compute")
     shapes = tuple(values[each.ref].shape for each in graph.outputs)
-    return LoweredProgram(tuple(stages.kernels), tensors, inputs, outputs, shapes)
+    outputs = tuple(name for name in dict.fromkeys([*results, *stages.shown]) if name in stages.buffers)
+    holds = {**around.holds, **{name: each.ref for each, name in zip(graph.outputs, results, strict=True)}}
+    return LoweredProgram(tuple(stages.kernels), tensors, inputs, outputs, results, shapes, tuple(around.calls), holds)
 
 
-def _stored_outputs(graph: Graph, values: Mapping[str, Any], stages: Stages) -> tuple[str, ...]:
+class _Surroundings:
+    """What a library computes between the kernels."""
+
+    def __init__(self, graph: Graph, library: Collection[str], values: dict[str, Any], stages: Stages) -> None:
+        self.calls: list[Call] = []
+        self.given: dict[str, Tensor] = {}
+        """What the calls give."""
+        self.holds: dict[str, str] = {}
+        """By buffer that a library gives or reads, the operator whose result is in it."""
+        self._names: dict[str, str] = {}
+        """By operator, what the library gives for it."""
+        self._own = {each.name: each.tensor for each in graph.inputs}
+        self._nodes = {each.name: each for each in graph.nodes}
+        self._values, self._stages = values, stages
+        called = [each for each in graph.nodes if word(each) in library]
+        self.read = {self._base(ref) for each in called for ref in refs(each.arguments.values())}
+        """What calls read, behind all views: it goes to memory at once, so that views of it are views of memory."""
+
+    def called(self, node: GraphNode) -> Value:
+        """The library's result, once what it reads is in memory."""
+        *views, last = library_call(node, self._nodes, self.in_memory)
+        name = self._names[node.name] = f"c{len(self.given) + 1}"
+        self.holds[name] = node.name
+        self.calls.append((*views, replace(last, name=name)))
+        self.given[name] = node.results[0]
+        self._stages.given[name] = len(self._stages.kernels)
+        return stored(name, node.results[0])
+
+    def passed_on(self, ref: str, name: str) -> str | None:
+        """The buffer of an output that is a library's result in some order; None: it is not."""
+        base = self._base(ref)
+        if base not in self._names or base == ref:
+            return self._names.get(base)
+        *views, last = library_call(self._nodes[ref], self._nodes, self.in_memory)
+        self.calls.append((*views, replace(last, name=name)))
+        return name
+
+    def _base(self, ref: str) -> str:
+        """What is behind all views."""
+        while ref in self._nodes and word(self._nodes[ref]) in VIEWS:
+            ref = str(self._nodes[ref].arguments["self"]["ref"])
+        return ref
+
+    def in_memory(self, name: str) -> tuple[str, Tensor]:
+        """A value's buffer, and the buffer's shape and type."""
+        if name in self._own:
+            return name, self._own[name]
+        self._stages.node = name
+        value = self._values[name] = in_memory(self._stages, self._values[name])
+        assert value.buffer is not None
+        if value.buffer in self._own or value.buffer in self.given:
+            return value.buffer, self._own.get(value.buffer) or self.given[value.buffer]
+        self._stages.shown[value.buffer] = None
+        self.holds[value.buffer] = name
+        return value.buffer, self._stages.buffers[value.buffer]
+
+
+def _stored_outputs(graph: Graph, values: Mapping[str, Any], stages: Stages, around: _Surroundings) -> tuple[str, ...]:
     outputs = []
     for place, output in enumerate(graph.outputs):
         stages.node = output.ref
+        name = f"out{place}"
+        if output.mutates is None and (passed := around.passed_on(output.ref, name)) is not None:
+            outputs.append(passed)
+            continue
         value: Value = values[output.ref]
         if not value.shape:
             value = _with_axis(value)
-        name = f"out{place}"
         stages.store(value, name=name)
         outputs.append(name)
     return tuple(outputs)
@@ -147,15 +237,10 @@ def _given(value: Any, values: Mapping[str, Any]) -> Any:
     return value
 
 
-def _word(node: GraphNode) -> str:
-    parts = node.op.split(".")
-    return parts[1] if len(parts) > 1 else parts[0]
-
-
-def _refuse_unknown(graph: Graph) -> None:
+def _refuse_unknown(graph: Graph, library: Collection[str]) -> None:
     reasons = []
     for node in graph.nodes:
-        if node.op != "getitem" and _word(node) not in OPERATORS:
+        if node.op != "getitem" and word(node) not in OPERATORS and word(node) not in library:
             reasons.append(f"{node.name}: {node.op} is not lowered yet")
         elif any(_is_refused(each) for each in node.results[:1]):
             reasons.append(f"{node.name}: {_reason(node.results[0])}")

@@ -1,16 +1,20 @@
-"""The problem of a module: its program, the module itself as the reference, and inputs like the example's."""
+"""The problem of a module: its program, the module itself as the reference, and inputs like the example's.
+
+Where a library computes a part of the module, the reference is PyTorch's own operators between the library's.
+"""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.modules.expression import is_float
-from kernelwright.modules.graph import Graph, Input
+from kernelwright.modules.graph import Graph, GraphNode, Input
+from kernelwright.modules.library import call_text, read_by
 from kernelwright.modules.lowering import LoweredProgram
 from kernelwright.problem.model import ReferenceSpec
 from kernelwright.problem.reference_file import parse_python
@@ -45,6 +49,7 @@ def _problem_text(name: str, graph: Graph, program: LoweredProgram) -> str:
     arguments = [
         _input_line(each, is_changed=each.target in changed) for each in graph.inputs if each.name in program.inputs
     ]
+    arguments += [_given_line(call[-1], program) for call in program.calls if call[-1].name in program.inputs]
     for output in program.outputs:
         tensor = program.tensors[output]
         fields = f'role = "output", dtype = "{tensor.dtype}", shape = {_shape(tensor.shape)}'
@@ -65,6 +70,16 @@ def _problem_text(name: str, graph: Graph, program: LoweredProgram) -> str:
             "",
         ]
     )
+
+
+def _given_line(each: GraphNode, program: LoweredProgram) -> str:
+    """What a library gives the kernels."""
+    tensor = each.results[0]
+    fields = [f'role = "input", dtype = "{tensor.dtype}", shape = {_shape(tensor.shape)}']
+    fields += _drawn(tensor.dtype, each.values, is_changed=False)
+    if before := program.before[each.name]:
+        fields.append(f"after = {json.dumps(before)}")
+    return f"{each.name} = {{ {', '.join(fields)} }}  # by the library, {each.op}"
 
 
 def _input_line(each: Input, *, is_changed: bool) -> str:
@@ -99,15 +114,16 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def _reference_text(graph: Graph, program: LoweredProgram) -> str:
+    if program.calls:
+        return _parts_text(graph, program)
     used = [each for each in graph.inputs if each.name in program.inputs]
-    changed = {each.mutates: name for each, name in zip(graph.outputs, program.outputs, strict=True) if each.mutates}
+    changed = _changed(graph, program)
     state = "".join(
         f"        {each.target!r}: {_whole(each)}{'.clone()' if each.target in changed else ''},\n"
         for each in used
         if each.kind != "input"
     )
     known = {each.name: each for each in graph.inputs}
-    signature = "".join(f"    {key!r}: {value!r},\n" for key, value in _signature(graph, program).items())
     call = ", ".join(_argument(each, known, program) for each in graph.call)
     return f'''"""The module itself, in float64."""
 
@@ -116,9 +132,7 @@ import functools
 import module
 import torch
 
-{_SIGNATURE} = {{  # what the program's arguments are in the module
-{signature}}}
-
+{_signature_text(graph, program)}
 
 @functools.cache
 def _model():
@@ -134,6 +148,56 @@ def forward({", ".join(each.name for each in used)}):
         result = torch.func.functional_call(_model(), state, ({call}{"," if call else ""}))
     return {_returned(graph, program, changed)}
 '''
+
+
+def _changed(graph: Graph, program: LoweredProgram) -> dict[str, str]:
+    """By the module's name of a buffer that forward changes, the output that it becomes."""
+    return {each.mutates: name for each, name in zip(graph.outputs, program.results, strict=True) if each.mutates}
+
+
+def _signature_text(graph: Graph, program: LoweredProgram) -> str:
+    rows = "".join(f"    {key!r}: {value!r},\n" for key, value in _signature(graph, program).items())
+    return f"{_SIGNATURE} = {{  # what the program's arguments are in the module\n{rows}}}\n"
+
+
+def _parts_text(graph: Graph, program: LoweredProgram) -> str:
+    """What lies between the library's operators, by PyTorch's own: what they give is an argument here."""
+    named = {each.name: _whole(each) for each in graph.inputs}
+    named |= {program.holds[call[-1].name]: call[-1].name for call in program.calls}
+    lines: list[str] = []
+    known = set(named)
+
+    def shown(name: str) -> str:
+        if name not in known:
+            known.add(name)
+            node = nodes[name]
+            lines.append(f"{name} = {_node_text(node, shown)}")
+        return named.get(name, name)
+
+    nodes = {each.name: each for each in graph.nodes}
+    rows = ", ".join(
+        f"{name!r}: {shown(program.holds[name])}.reshape({program.tensors[name].shape or (1,)!r})"
+        for name in program.outputs
+    )
+    body = "".join(f"        {line}\n" for line in lines)
+    return f'''"""What the module computes between a library's operators, in float64."""
+
+import module  # kept with a run: the file that an export writes has its constructor
+import torch
+
+{_signature_text(graph, program)}
+
+def forward({", ".join(program.inputs)}):
+    """What the library and the module's caller get."""
+    with torch.no_grad():
+{body}    return {{{rows}}}
+'''
+
+
+def _node_text(node: GraphNode, shown: Callable[[str], str]) -> str:
+    if node.op == "getitem":
+        return f"{shown(node.arguments['of']['ref'])}[{node.arguments['index']}]"
+    return call_text(node, shown, is_wide=True)
 
 
 def _whole(each: Input) -> str:
@@ -152,17 +216,29 @@ def _returned(graph: Graph, program: LoweredProgram, changed: Mapping[str, str])
 
 
 def _signature(graph: Graph, program: LoweredProgram) -> dict[str, Any]:
-    used = [each for each in graph.inputs if each.name in program.inputs]
-    return {
+    read = {*program.inputs, *(name for call in program.calls for name in read_by(call))}
+    used = [each for each in graph.inputs if each.name in read]
+    whole = {name: program.tensors[name].shape for name in program.outputs}
+    shapes = dict(zip(program.results, program.shapes, strict=True))
+    found = {
         "call": graph.call,
         "state": {each.target: each.name for each in used if each.kind != "input"},
         "tensors": {each.name: each.tensor.shape for each in used},
-        "outputs": dict(zip(program.outputs, program.shapes, strict=True)),
-        "updates": {
-            each.mutates: name for each, name in zip(graph.outputs, program.outputs, strict=True) if each.mutates
-        },
+        "outputs": {name: shapes.get(name, whole[name]) for name in program.outputs},
+        "updates": _changed(graph, program),
         "returns": graph.returns,
     }
+    if not program.calls:
+        return found
+    calls = [[(each.name, each.op, each.arguments) for each in call] for call in program.calls]
+    own = {call[-1].name: call[-1].results[0] for call in program.calls}
+    results = {
+        name: (shapes[name], (own.get(name) or program.tensors[name]).dtype)
+        for each, name in zip(graph.outputs, program.results, strict=True)
+        if not each.mutates
+    }
+    dtypes = {each.name: each.tensor.dtype for each in used}
+    return {**found, "calls": calls, "results": results, "dtypes": dtypes}
 
 
 def signature_of(reference: ReferenceSpec) -> Mapping[str, Any] | None:
@@ -170,7 +246,8 @@ def signature_of(reference: ReferenceSpec) -> Mapping[str, Any] | None:
 
     By key: `call` (forward's arguments in order, `{"ref": NAME}` for a tensor), `state` (arguments by the names of
     parameters and buffers), `tensors` and `outputs` (shapes by argument), `updates` (outputs by the buffer that they
-    become), `returns` (`tensor`, `tuple` or `list`).
+    become), `returns` (`tensor`, `tuple` or `list`). Where a library computes a part: `calls` (nodes by name, operator
+    and arguments), `results` (shape and type by what is returned), `dtypes` of `tensors`; else these are empty.
 
     Returns:
         None: the reference is no module's.
@@ -185,7 +262,8 @@ def signature_of(reference: ReferenceSpec) -> Mapping[str, Any] | None:
         if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == _SIGNATURE:
             try:
                 found = ast.literal_eval(each.value)
-                return {key: found[key] for key in ("call", "state", "tensors", "outputs", "updates", "returns")}
+                needed = ("call", "state", "tensors", "outputs", "updates", "returns")
+                return {"calls": [], "results": {}, "dtypes": {}, **found, **{key: found[key] for key in needed}}
             except (ValueError, TypeError, KeyError) as error:
                 raise SpecError(
                     f"{_SIGNATURE} is not what kernelwright init wrote: {error}",

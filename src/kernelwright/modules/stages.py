@@ -107,6 +107,10 @@ class Stages:
         """The operator that is lowered."""
         self.taken: set[tuple[str, int]] = set()
         """Results of operators with several, by the operator's name and the place, that others take."""
+        self.given: dict[str, int] = {}
+        """What a library computes, and how many kernels come before that: readers come after it."""
+        self.shown: dict[str, None] = {}
+        """What kernels compute and a library reads."""
 
     def reduce(
         self, layout: Layout, combiner: Combiner, body: Body, tensor: Tensor, *, covers: bool, name: str = ""
@@ -162,7 +166,9 @@ class Stages:
         for kernel in list(self.kernels):
             only = kernel.stages[0]
             name, index = only.element.buffer, only.element.index
-            if len(kernel.stages) > 1 or name not in scans or index != only.index or reads.count(name) > 1:
+            if len(kernel.stages) > 1 or name not in scans or index != only.index:
+                continue
+            if reads.count(name) > 1 or name in self.shown:
                 continue
             scans[name].buffer = only.buffer
             del self.buffers[name]
@@ -183,9 +189,9 @@ class Stages:
         later: set[str] = set()
         for each in self.kernels[self.kernels.index(kernel) + 1 :]:
             later |= each.written()
-        own = kernel.written()
+        own, place = kernel.written(), self.kernels.index(kernel)
         for load in loads_of(elements):
-            if load.buffer in later:
+            if load.buffer in later or self.given.get(str(load.buffer), 0) > place:
                 return False
             if load.buffer in own and (load.buffer not in kernel.computed() or load.index != kernel.place):
                 return False

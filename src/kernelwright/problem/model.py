@@ -54,6 +54,9 @@ class Argument:
     """Whether it is also fed what its dtype has beside usual numbers: NaN, infinities, the ends of its range."""
     fresh: Fresh = "redraw"
     """`keep` for what is no input, and for constants."""
+    after: tuple[str, ...] = ()
+    """An input that something outside the kernels makes of these outputs, between launches: who reads it comes after
+    who writes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from kernelwright.problem.toml.file import did_you_mean, read_text
 from kernelwright.source.triton.reading import OPTIONS, constants_of, triton_kernel
 from kernelwright.space.parameter import Constraint
 from kernelwright.template.model import Template
+from kernelwright.template.outside import check_outside
 
 
 def arguments_of(problem: Problem, template: Template) -> dict[str, Argument]:
@@ -83,6 +84,7 @@ def check_template(problem: Problem, template: Template, spec: SourceSpec) -> No
     """
     _check_names(problem, template)
     _check_outputs_passed(problem, template)
+    check_outside(problem, template)
     _check_uses(problem, template)
     _check_macro_names(template)
     _check_defines_in_source(template)

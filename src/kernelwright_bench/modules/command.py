@@ -50,7 +50,7 @@ def run_module(run: Path, *, rounds: int, is_json: bool) -> None:
     typer.echo(
         f"{exported.problem.name} on {exported.device_name}, PyTorch {record['torch']}, {rounds} rounds in turns"
     )
-    for line in lines(rows, record["refused"]):
+    for line in lines(rows, record["refused"], record["errors"]):
         typer.echo(line)
 
 
@@ -120,7 +120,9 @@ def compared(record: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     return rows
 
 
-def lines(rows: Mapping[str, Mapping[str, float]], refused: Mapping[str, str]) -> list[str]:
+def lines(
+    rows: Mapping[str, Mapping[str, float]], refused: Mapping[str, str], errors: Mapping[str, float]
+) -> list[str]:
     """The table as text."""
     found = []
     for name, row in rows.items():
@@ -130,4 +132,6 @@ def lines(rows: Mapping[str, Mapping[str, float]], refused: Mapping[str, str]) -
         if "low" in row:
             text += f": the answer is {row['answer_speedup']:.3g}x [{row['low']:.3g}, {row['high']:.3g}] as fast"
         found.append(text)
+    if errors:
+        found.append(f"error beside float64: answer {errors['answer']:.2g}, eager {errors['eager']:.2g}")
     return [*found, *(f"{name:13} not measured: {why}" for name, why in refused.items())]

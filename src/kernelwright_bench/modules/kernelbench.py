@@ -13,6 +13,7 @@ import typer
 
 from kernelwright.cli.words import is_quiet
 from kernelwright.errors import StoreError, UsageError
+from kernelwright.modules.library import LIBRARY
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.toml.file import did_you_mean
 from kernelwright.store.files import explain, write_atomically
@@ -24,6 +25,7 @@ from kernelwright_bench.modules.table import document, is_correct, markdown
 from kernelwright_bench.modules.worker import MODES
 
 RECORD = "record.json"
+_NOT_BY_LIBRARY = "nothing"
 COMPARISON_S = 20.0
 """For the rounds of one comparison: what is slower has fewer of them."""
 
@@ -45,6 +47,7 @@ class KernelBenchWords:
     modes: str
     timeout_s: float
     is_json: bool
+    library: bool = False
 
 
 def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
@@ -71,9 +74,11 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         most_s=COMPARISON_S,
         timeout_s=words.timeout_s,
         checkout=words.checkout.resolve(),
+        library=LIBRARY if words.library else (),
     )
     asked = {"budget": words.budget, "model": words.model, "device": machine.known.name, "rounds": str(words.rounds),
-             "modes": ",".join(modes), "kernelwright": VERSION}  # fmt: skip
+             "modes": ",".join(modes), "kernelwright": VERSION, "library": _NOT_BY_LIBRARY}  # fmt: skip
+    asked |= {"library": ",".join(LIBRARY)} if words.library else {}
     told = {"level": words.level, **asked}
     place = words.out.resolve() / f"level{words.level}"
     found = {
@@ -126,7 +131,7 @@ def _read(file: Path, problem: Path, asked: Mapping[str, str]) -> dict[str, Any]
         record = {**found, "name": str(found["name"]), "stage": str(found["stage"]), "why": str(found["why"])}
         if "compared" in found or not record["why"]:
             _ = found["compared"]["differs"], found["compared"]["rows"]
-        before = {name: str(found["asked"][name]) for name in asked}
+        before = {name: str({"library": _NOT_BY_LIBRARY, **found["asked"]}[name]) for name in asked}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(
             f"{file} is no record of a problem: {type(error).__name__}: {error}",

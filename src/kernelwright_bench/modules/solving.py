@@ -51,6 +51,8 @@ class SolveSettings:
     """For one comparison, and for one answer of the official evaluator."""
     checkout: Path
     trials: int = 3
+    library: tuple[str, ...] = ()
+    """Operators that PyTorch's library computes in the answer."""
 
     @property
     def place(self) -> str:
@@ -156,12 +158,12 @@ def solve(
         record["stage"] = stage
 
     try:
-        graph = import_module(file, importer=workers.importer)
+        graph = import_module(file, importer=workers.importer, library=bool(settings.library))
         workers.importer.kill()
         workers.expect(workers.timer, workers.evaluator)
         reach("lower")
-        program = lower(graph)
-        record["kernels"] = len(program.kernels)
+        program = lower(graph, library=settings.library)
+        record |= {"kernels": len(program.kernels), "library_calls": len(program.calls)}
         problem = folder / "problem"
         problem.mkdir()
         for name, data in files_of(file.stem, file.read_bytes(), graph, program).items():

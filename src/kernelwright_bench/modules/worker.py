@@ -65,7 +65,10 @@ def _timed(job: Mapping[str, Any]) -> dict[str, Any]:
         _wait(torch, device)
         first = {"answer": time.perf_counter() - begun}
         differs = _difference(torch, loaded, answered, int(job["trials"]), device)
-    record = {"torch": str(torch.__version__), "differs": differs, "notes": notes, "refused": {}}
+        errors, why = _errors(torch, loaded, answered, device) if not differs else ({}, "")
+        differs = differs or _too_far(errors)
+        notes += [f"not compared with the module in float64: {why}"] if why else []
+    record = {"torch": str(torch.__version__), "differs": differs, "errors": errors, "notes": notes, "refused": {}}
     if differs:
         return {**record, "samples_s": {}, "compile_s": first}
     with blamed_on_user(module, doing="timing the module"), torch.no_grad():
@@ -148,6 +151,44 @@ def _difference(torch: Any, loaded: Any, answered: Any, trials: int, device: str
             if not _agree(torch, one, other):
                 return f"{name} differs on inputs {trial}: {_told(one, other)}"
     return ""
+
+
+def _errors(torch: Any, loaded: Any, answered: Any, device: str) -> tuple[dict[str, float], str]:
+    """The largest errors of the answer and of eager PyTorch beside the module in float64; or why there are none.
+
+    An error counts in parts of the larger of 1 and the right number.
+    """
+    try:
+        exact = _made(torch, loaded, "Model", device).double()
+        wide = [_widened(torch, each) for each in _inputs(torch, loaded, SEED, device)]
+        wanted = _results(exact(*wide))
+    except Exception as error:  # a module may insist on its own precision
+        return {}, f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    found = {}
+    for name, file, kind in (("answer", answered, "ModelNew"), ("eager", loaded, "Model")):
+        results = _results(_made(torch, file, kind, device)(*_inputs(torch, loaded, SEED, device)))
+        found[name] = max((_error(torch, *pair) for pair in zip(results, wanted, strict=True)), default=0.0)
+    return found, ""
+
+
+def _widened(torch: Any, value: Any) -> Any:
+    return value.double() if torch.is_tensor(value) and value.is_floating_point() else value
+
+
+def _error(torch: Any, found: Any, wanted: Any) -> float:
+    if not wanted.is_floating_point() or not wanted.numel():
+        return 0.0
+    apart = (found.double() - wanted).abs() / wanted.abs().clamp(min=1.0)
+    apart = apart[torch.isfinite(wanted)]
+    return float(apart.max().nan_to_num(nan=float("inf")).item()) if apart.numel() else 0.0
+
+
+def _too_far(errors: Mapping[str, float]) -> str:
+    """In words, where the answer is much further from the module in float64 than eager PyTorch is; empty: it is not."""
+    allowed = max(TOLERANCE, 2 * errors.get("eager", 0.0))
+    if errors.get("answer", 0.0) <= allowed:
+        return ""
+    return f"its error beside the module in float64 is {errors['answer']:.3g}, and {allowed:.3g} is allowed"
 
 
 @contextlib.contextmanager

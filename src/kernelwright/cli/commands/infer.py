@@ -41,6 +41,8 @@ class KernelWords:
     out: Path | None = None
     call: Path | None = None
     """Of a Triton file: `FILE::FUNCTION` that makes the call to watch."""
+    library: bool = False
+    """Of a PyTorch module: whether a library computes products, convolutions and attention."""
 
 
 def is_kernel_file(path: Path) -> bool:

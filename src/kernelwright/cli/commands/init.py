@@ -20,6 +20,7 @@ from kernelwright.infer.program import infer_program
 from kernelwright.modules.exchange.definition import is_definition_file
 from kernelwright.modules.exchange.importing import import_definition
 from kernelwright.modules.importing import import_module
+from kernelwright.modules.library import LIBRARY
 from kernelwright.modules.lowering import lower
 from kernelwright.modules.problem_files import files_of as module_files
 from kernelwright.modules.triton.importing import is_triton_file, watch_call
@@ -52,6 +53,8 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False, suite
     if suite is None and said.source.suffix == ".py":
         _init_module(said, is_forced=is_forced, is_json=is_json)
         return
+    if said.library:
+        raise UsageError(f"--library is for a PyTorch module, and {said.source} is none", hint="leave it out")
     inferred = infer_words(said, asks=False) if suite is None else _of_suite(said, suite)
     files, absent = files_of(inferred)
     check_loads(inferred.file, inferred.entry, files)
@@ -109,15 +112,15 @@ def _init_module(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:
             f"words, --entry, --grid and --block are for a plain kernel; {said.source.name} is a PyTorch module",
             hint="leave them out",
         )
-    graph = import_module(said.source)
-    program = lower(graph)
+    graph = import_module(said.source, library=said.library)
+    program = lower(graph, library=LIBRARY if said.library else ())
     files = module_files(said.source.stem, said.source.read_bytes(), graph, program)
     check_loads(said.source, program.entries[0], files)
     folder = said.out or Path(said.source.stem)
     written = write_new(folder, files, is_forced=is_forced)
     lines = tuple(
         f"{entry}: {', '.join(kernel.nodes)}" for entry, kernel in zip(program.entries, program.kernels, strict=True)
-    )
+    ) + tuple(f"library: {call[-1].name} = {call[-1].op}" for call in program.calls)
     advice = f"see whether the inputs in {folder}/problem.toml are drawn as you mean"
     _tell(folder, written, lines, (), advice, is_json=is_json)
 

@@ -1,7 +1,8 @@
 """A program's run as one Python file with `ModelNew`, in KernelBench's form.
 
-The class is the module's own, without its `forward`: what runs is the program's launches and nothing else. On a GPU
-they are CUDA kernels, built by `load_inline`; on a CPU OpenCL kernels on PyTorch's CPU tensors, by pyopencl.
+The class is the module's own, without its `forward`: what runs is the program's launches and the library's calls
+between them, and nothing else. On a GPU the launches are CUDA kernels, built by `load_inline`; on a CPU OpenCL kernels
+on PyTorch's CPU tensors, by pyopencl.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,17 +22,23 @@ from kernelwright.evaluate.builds.render import render_workload
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.export.subject import ExportedRun, one_line
 from kernelwright.export.torch.expression import docstring_safe, literal
+from kernelwright.modules.graph import GraphNode
+from kernelwright.modules.library import VIEWS, call_text, outputs_before, word
 from kernelwright.modules.problem_files import MODULE, signature_of
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Problem
 from kernelwright.problem.reference_file import parse_python
 from kernelwright.source.normal.draft import masked_comments
 from kernelwright.store.event import RunStarted
-from kernelwright.template.model import Candidate
+from kernelwright.template.model import Candidate, Template
+from kernelwright.template.outside import launches_before
 
 ALIGNMENT = 512
 _HOST_HEADERS = ("cstdint", "stdexcept", "vector")
-_LAUNCH = "void launch(const std::vector<std::uintptr_t> &addresses, int device, std::uintptr_t stream_address)"
+_LAUNCH = (
+    "void launch(const std::vector<std::uintptr_t> &addresses, int device, std::uintptr_t stream_address, int first, "
+    "int last)"
+)
 _BINDING = "".join(f"#include <{name}>\n" for name in ("pybind11/pybind11.h", "pybind11/stl.h", *_HOST_HEADERS)) + (
     f'{_LAUNCH};\n\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("launch", &launch); }}\n'
 )
@@ -79,6 +86,7 @@ def model_new(problem: Problem, candidate: Candidate, started: RunStarted, claim
         _docstring(problem, started, device.name, claim),
         _own_class(problem.reference.file.with_name(MODULE), signature),
         _tensors(problem, kind, signature),
+        _steps(candidate.template, signature),
         _opencl(rendered, device) if kind == "cpu" else _cuda(rendered, device, name),
     )
     return "\n\n".join(part.strip("\n") + "\n" for part in parts).encode()
@@ -93,11 +101,12 @@ def _refuse_special(step: PlanStep) -> None:
 
 
 def _docstring(problem: Problem, started: RunStarted, device: str, claim: str) -> str:
+    is_alone = not any(each.after for each in problem.arguments)
     lines = [
         f"{problem.name} as KernelBench's ModelNew, made by Kernelwright {started.version}.",
         "",
         f"Tuned on {device}; run {started.run_id}, started {started.created}.",
-        f"Measured against the plain program, not against PyTorch: {claim}.",
+        f"Measured against the plain {'program' if is_alone else 'kernels'}, not against PyTorch: {claim}.",
         "For the shapes and types of its example inputs only; there is no gradient.",
     ]
     return '"""' + docstring_safe("\n".join(one_line(line) for line in lines)) + '\n"""\n'
@@ -146,12 +155,14 @@ def _tensors(problem: Problem, kind: str, signature: Mapping[str, Any]) -> str:
     """What the kernels take and give, and the check of it."""
     places = {place: each["ref"] for place, each in enumerate(signature["call"]) if isinstance(each, dict)}
     fixed = {place: each for place, each in enumerate(signature["call"]) if not isinstance(each, dict)}
-    read = {each.name: each.dtype for each in problem.arguments if each.role == "input"}
+    read = signature["dtypes"] or {each.name: each.dtype for each in problem.arguments if each.role == "input"}
     taken = {place: name for place, name in places.items() if name in read}
     rows = {name: f"({tuple(signature['tensors'][name])!r}, torch.{read[name]})" for name in read}
     outputs = {
         each.name: f"({tuple(signature['outputs'][each.name])!r}, torch.{each.dtype})" for each in problem.outputs
     }
+    results = {name: f"({tuple(shape)!r}, torch.{dtype})" for name, (shape, dtype) in signature["results"].items()}
+    results = results or {name: row for name, row in outputs.items() if name not in signature["updates"].values()}
     returned = {"tensor": "found[0]", "tuple": "tuple(found)", "list": "found"}[signature["returns"]]
     device = "cpu" if kind == "cpu" else "cuda"
     return f"""import torch
@@ -163,6 +174,7 @@ _PATHS = {{name: target.split(".") for target, name in _STATE.items()}}
 _TENSORS = {{{", ".join(f"{name!r}: {row}" for name, row in rows.items())}}}
 _UPDATES = {signature["updates"]!r}  # buffers that forward changes
 _OUTPUTS = {{{", ".join(f"{name!r}: {row}" for name, row in outputs.items())}}}
+_RESULTS = {{{", ".join(f"{name!r}: {row}" for name, row in results.items())}}}
 
 
 def _state(module, path):
@@ -172,7 +184,7 @@ def _state(module, path):
     return module._buffers[path[-1]] if found is None else found
 
 
-def _run(module, given):
+def _taken(module, given):
     for place, value in _FIXED.items():
         if given[place] != value:
             raise ValueError(f"argument {{place}} is {{given[place]!r}}, and the kernels are made for {{value!r}}")
@@ -188,14 +200,57 @@ def _run(module, given):
             )
         if not tensor.is_contiguous():
             named[name] = tensor.contiguous()
+    return named
+
+
+def _computed(named):
     device = next(iter(named.values())).device
-    outputs = {{name: torch.empty(shape, dtype=dtype, device=device) for name, (shape, dtype) in _OUTPUTS.items()}}
-    _launch(named | outputs)
+    for name, (shape, dtype) in _OUTPUTS.items():
+        named[name] = torch.empty(shape, dtype=dtype, device=device)
+    _steps(named, _memory(device))
+    return named
+
+
+def _returned(module, named):
     for target, name in _UPDATES.items():
-        _state(module, target.split(".")).copy_(outputs[name])
-    found = [each for name, each in outputs.items() if name not in _UPDATES.values()]
+        _state(module, target.split(".")).copy_(named[name])
+    found = [named[name] for name in _RESULTS]
     return {returned}
+
+
+def _run(module, given):
+    return _returned(module, _computed(_taken(module, given)))
 """
+
+
+def _steps(template: Template, signature: Mapping[str, Any]) -> str:
+    """Launches by their numbers, and the library's calls between them, each as early as it can be."""
+    nodes = [[GraphNode(name, op, given, ()) for name, op, given in call] for call in signature["calls"]]
+    before = outputs_before([tuple(call) for call in nodes], signature["outputs"])
+    body: list[str] = []
+    done = 0
+    for call in sorted(nodes, key=lambda call: launches_before(template, before[call[-1].name])):
+        place = launches_before(template, before[call[-1].name])
+        if place > done:
+            body.append(f"_launch(tensors, memory, {done}, {place})")
+            done = place
+        body += _called(call)
+    if done < len(template.steps):
+        body.append(f"_launch(tensors, memory, {done}, {len(template.steps)})")
+    lines = "".join(f"    {line}\n" for line in body)
+    head = "@torch.no_grad()\n" if nodes else ""
+    return f"{head}def _steps(tensors, memory):\n{lines}"
+
+
+def _called(call: Sequence[GraphNode]) -> list[str]:
+    own = {each.name for each in call[:-1]}
+
+    def shown(name: str) -> str:
+        return f"v_{name}" if name in own else f"tensors[{name!r}]"
+
+    views = [f"v_{each.name} = {call_text(each, shown)}" for each in call[:-1]]
+    is_view = word(call[-1]) in VIEWS
+    return [*views, f"tensors[{call[-1].name!r}] = {call_text(call[-1], shown)}{'' if is_view else '.contiguous()'}"]
 
 
 def _names(step: PlanStep) -> tuple[str, ...]:
@@ -268,16 +323,23 @@ def _built():
     return context, cl.CommandQueue(context), kernels, known
 
 
-def _launch(tensors):
+def _memory(device):
+    return _built()
+
+
+def _launch(tensors, memory, first, last):
     """The kernels work on the tensors' own memory."""
-    context, queue, kernels, known = _built()
+    context, queue, kernels, known = memory
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
-    arrays = {{name: tensor.detach().reshape(-1).view(torch.uint8).numpy() for name, tensor in tensors.items()}}
+    used = dict.fromkeys(name for launch in _LAUNCHES[first:last] for name in launch[3] if name not in known)
+    arrays = {{name: tensors[name].detach().reshape(-1).view(torch.uint8).numpy() for name in used}}
     buffers = known | {{name: cl.Buffer(context, flags, hostbuf=array) for name, array in arrays.items()}}
-    for kernel, (_, work_items, group, names) in zip(kernels, _LAUNCHES):
+    for kernel, (_, work_items, group, names) in zip(kernels[first:last], _LAUNCHES[first:last]):
         kernel.set_args(*(buffers[name] for name in names))
         cl.enqueue_nd_range_kernel(queue, kernel, work_items, group)
-    for name in _OUTPUTS:  # a map is what makes the results visible in the tensors' memory
+    for name in used:  # a map is what makes the results visible in the tensors' memory
+        if name not in _OUTPUTS:
+            continue
         array = arrays[name]
         mapped, _ = cl.enqueue_map_buffer(queue, buffers[name], cl.map_flags.READ, 0, array.shape, array.dtype)
         mapped.base.release(queue)
@@ -297,7 +359,7 @@ def _cuda(rendered: Job, device: DeviceInfo, name: str) -> str:
     tensors = list(dict.fromkeys(
         each.name for step in rendered.plan for each in step.arguments if isinstance(each, BufferArgument)
     ))  # fmt: skip
-    launches = "".join(_cuda_launch(step, tensors) for step in rendered.plan)
+    launches = "".join(_cuda_launch(step, tensors, place) for place, step in enumerate(rendered.plan))
     head = "".join(f"#include <{name}>\n" for name in ("cuda_runtime.h", *_HOST_HEADERS)) + "\n"
     return f"""import inspect
 
@@ -316,12 +378,16 @@ _BUILT = load_inline(
 )
 
 
-def _launch(tensors):
-    device = next(iter(tensors.values())).device
-    scratch = torch.empty(_SCRATCH_BYTES, dtype=torch.uint8, device=device)
-    known = {{name: scratch.data_ptr() + offset for name, offset in _OFFSETS.items()}}
-    addresses = [known[name] if name in known else tensors[name].data_ptr() for name in _ARGUMENTS]
-    _BUILT.launch(addresses, device.index, torch.cuda.current_stream(device).cuda_stream)
+def _memory(device):
+    return torch.empty(_SCRATCH_BYTES, dtype=torch.uint8, device=device)
+
+
+def _launch(tensors, memory, first, last):
+    device = memory.device
+    known = {{name: memory.data_ptr() + offset for name, offset in _OFFSETS.items()}}
+    known |= {{name: tensor.data_ptr() for name, tensor in tensors.items()}}
+    addresses = [known.get(name, 0) for name in _ARGUMENTS]
+    _BUILT.launch(addresses, device.index, torch.cuda.current_stream(device).cuda_stream, first, last)
 """
 
 
@@ -355,7 +421,7 @@ def _host(launches: str) -> str:
     )
 
 
-def _cuda_launch(step: PlanStep, tensors: list[str]) -> str:
+def _cuda_launch(step: PlanStep, tensors: list[str], number: int) -> str:
     """One launch in C++; arguments go by their addresses, so that no type is said twice."""
     kernel = f"reinterpret_cast<const void *>(&{step.entry})"
     lines = []
@@ -372,4 +438,5 @@ def _cuda_launch(step: PlanStep, tensors: list[str]) -> str:
     call = "cudaLaunchCooperativeKernel" if step.is_cooperative else "cudaLaunchKernel"
     grid, block = (", ".join(map(str, each)) for each in (step.grid, step.block))
     lines.append(f"checked({call}({kernel}, dim3({grid}), dim3({block}), arguments, {step.shared_bytes}, stream));")
-    return "  {\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
+    head = f"  if (first <= {number} && {number} < last) {{\n"
+    return head + "".join(f"    {line}\n" for line in lines) + "  }\n"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 DistributionKind = Literal["normal", "uniform", "integers", "constant", "file"]
 
 _FILL_KEYS = ("distribution", "range", "scale", "file", "special", "fresh")
-_KEYS = ("role", "dtype", "shape", "value", "distribution", "range", "scale", "file", "special", "fresh")
+_KEYS = ("role", "dtype", "shape", "value", "distribution", "range", "scale", "file", "special", "fresh", "after")
 MOST_EXTENTS = 32
 """An array has at most so many. NumPy ends at 64, and a reference may need axes of its own."""
 MOST_BYTES = 2**46
@@ -66,6 +66,7 @@ def read_arguments(root: TomlTable, workloads: Sequence[Workload], *, folder: Pa
                 hint="rename one of them: the reference asks for both by name",
                 location=argument.location,
             )
+    _check_after(arguments, table)
     if not any(argument.role in ("output", "inout") for argument in arguments):
         raise SpecError(
             "no argument is an output, so there is nothing to check",
@@ -113,7 +114,22 @@ def read_argument(
         raise entry.missing("value", expected=f'value = "{name}", the scalar in sizes')
     special = _read_special(entry, dtype, distribution)
     fresh = _read_fresh(entry, role, distribution)
-    return Argument(name, role, dtype.name, shape or (), value, distribution, location, special, fresh)
+    after = tuple(entry.texts("after") or ())
+    return Argument(name, role, dtype.name, shape or (), value, distribution, location, special, fresh, after)
+
+
+def _check_after(arguments: Sequence[Argument], table: TomlTable) -> None:
+    """What is made of outputs is an input, and they are outputs."""
+    outputs = [each.name for each in arguments if each.role == "output"]
+    for each in arguments:
+        wrong = [name for name in each.after if name not in outputs]
+        if wrong or (each.after and each.role != "input"):
+            what = f"{wrong[0]!r} is no output" if wrong else f"{each.name!r} is {each.role}"
+            raise SpecError(
+                f"{each.name!r} comes after {', '.join(each.after)}, but {what}",
+                hint="'after' names the outputs that something outside the kernels makes an input of",
+                location=each.location,
+            )
 
 
 def _read_fresh(entry: TomlTable, role: Role, distribution: Distribution) -> Fresh:

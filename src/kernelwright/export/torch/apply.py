@@ -1,0 +1,232 @@
+"""A run's kernels in a model of one's own: modules like the run's get them in place, and keep their own `forward`.
+
+```python
+import kernelwright
+
+swapped = kernelwright.apply(model, "runs/gate-1")    # names of the modules
+```
+
+A call goes to the kernels where its shapes, types, device and plain values are those that they are made for and no
+gradient is asked for; every other call goes to the module's own `forward`. The first call in each training mode
+computes both, and a module whose results differ keeps its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import inspect
+import sys
+import tempfile
+import textwrap
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelwright.errors import UserError
+from kernelwright.export.subject import ExportedRun
+from kernelwright.export.torch.module import module_file
+from kernelwright.identity import content_id
+from kernelwright.imports import require
+from kernelwright.modules.problem_files import MODULE
+from kernelwright.problem.reference_file import parse_python
+
+TOLERANCE, TOLERANCE_16 = 1e-4, 1e-2
+"""Relative and absolute, between the two: KernelBench's, in float32 and in types of 16 bits."""
+
+
+def apply(model: Any, run: Path | str) -> tuple[str, ...]:
+    """Give the modules in `model` that are the run's the kernels that won; `del module.forward` takes them back.
+
+    A module is the run's where its class has the source of the run's `Model`, whatever its name.
+
+    Args:
+        model: a `torch.nn.Module`, changed in place.
+        run: the folder of a run of a PyTorch module's program.
+
+    Returns:
+        The modules' names in `model`; `""` is the model itself.
+
+    Raises:
+        UserError: nothing won, the run is no module's, or the model has no such module.
+        MissingDependency: PyTorch is not installed.
+        ReferenceFailed: the frozen module is not Python.
+    """
+    torch = require("torch", purpose="a run's kernels in a model")
+    exported = ExportedRun.read(Path(run))
+    (text,) = module_file(exported).values()
+    wanted = _body(parse_python(exported.problem.reference.file.with_name(MODULE)))
+    answer, operator = _loaded(text, f"{exported.identifier}_{content_id(text.decode())}")
+    own = {kind for kind in {type(each) for each in model.modules()} if _source(kind) == wanted}
+    found = [(name, each) for name, each in model.named_modules() if type(each) in own and _has_state(each, answer)]
+    if not found:
+        raise UserError(
+            f"the model has no module with the source of the run's Model ({exported.problem.name})",
+            hint="apply takes modules of the class that kernelwright init was given",
+        )
+    for _, module in found:
+        module.forward = _guarded(torch, module, answer, operator)
+    return tuple(name for name, _ in found)
+
+
+def _body(tree: ast.Module) -> str:
+    """A class without its name, docstrings and places."""
+    classes = [each for each in tree.body if isinstance(each, ast.ClassDef)]
+    if not classes:
+        return ""
+    found = next((each for each in classes if each.name == "Model"), classes[0])
+
+    class _Plain(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.Name:
+            return ast.Name("Model", node.ctx) if node.id == found.name else node
+
+        def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+            return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
+
+    return "\n".join(ast.dump(each) for line in found.body if (each := _Plain().visit(line)) is not None)
+
+
+def _source(kind: Any) -> str | None:
+    """Of a module's class, as `_body` gives it; None: Python cannot show it."""
+    try:
+        return _body(ast.parse(textwrap.dedent(inspect.getsource(kind))))
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+@functools.cache
+def _loaded(text: bytes, name: str) -> tuple[Any, Callable[..., Any]]:
+    """The file as a module, and its operator: a process knows one of a name."""
+    with tempfile.TemporaryDirectory(prefix="kernelwright-apply-") as scratch:
+        file = Path(scratch) / "answer.py"
+        file.write_bytes(text)
+        spec = importlib.util.spec_from_file_location(f"kernelwright_applied_{name}", file)
+        assert spec is not None
+        assert spec.loader is not None
+        loaded = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where compilers look for globals
+        spec.loader.exec_module(loaded)
+    return loaded, _operator(require("torch", purpose="an operator"), loaded, f"kernelwright::{name}")
+
+
+def _has_state(module: Any, answer: Any) -> bool:
+    """Whether it has the parameters and buffers that the kernels read, in their shapes."""
+    known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return all(
+        target in known and tuple(known[target].shape) == tuple(answer._TENSORS[name][0])  # noqa: SLF001 - ours
+        for name, target in _targets(answer).items()
+    )
+
+
+def _targets(answer: Any) -> dict[str, str]:
+    return {name: ".".join(path) for name, path in answer._PATHS.items()}  # noqa: SLF001 - our own file's
+
+
+def _operator(torch: Any, answer: Any, name: str) -> Callable[..., Any]:
+    """The kernels as an operator of `torch.library`, which compilers see as one; it has no gradient."""
+    results: Mapping[str, Any] = answer._RESULTS  # noqa: SLF001 - our own file's
+    kept = {each: answer._OUTPUTS[each] for each in answer._UPDATES.values()}  # noqa: SLF001
+    rows = [*results.values(), *kept.values()]
+
+    def computed(tensors: list[Any]) -> list[Any]:
+        found = answer._computed(dict(zip(answer._TENSORS, (each.contiguous() for each in tensors), strict=True)))  # noqa: SLF001
+        return [found[each].clone(memory_format=torch.contiguous_format) for each in (*results, *kept)]
+
+    def like(tensors: list[Any]) -> list[Any]:
+        return [torch.empty(shape, dtype=dtype, device=tensors[0].device) for shape, dtype in rows]
+
+    tensors = list[torch.Tensor]
+    for each in (computed, like):
+        each.__annotations__ = {"tensors": tensors, "return": tensors}
+    made = torch.library.custom_op(name, computed, mutates_args=())
+    made.register_fake(like)
+    return made  # type: ignore[no-any-return]
+
+
+def _guarded(torch: Any, module: Any, answer: Any, operator: Callable[..., Any]) -> Callable[..., Any]:
+    own: Callable[..., Any] = type(module).forward.__get__(module)
+    signature = inspect.signature(own)
+    parts = tuple(module.modules())
+    verdicts: dict[tuple[bool, ...], bool] = {}
+
+    @functools.wraps(own)
+    def forward(*given: Any, **named: Any) -> Any:
+        tensors = _taken(torch, answer, module, signature, given, named)
+        if tensors is None:
+            return own(*given, **named)
+        mode = tuple(each.training for each in parts)
+        if torch.compiler.is_compiling():
+            if not verdicts.get(mode, False):  # only a call outside of a compiler can compare
+                return own(*given, **named)
+            found = operator([tensors[name] for name in answer._TENSORS])  # noqa: SLF001 - our own file's
+            names = (*answer._RESULTS, *answer._UPDATES.values())  # noqa: SLF001
+            return answer._returned(module, dict(zip(names, found, strict=True)))  # noqa: SLF001
+        if mode not in verdicts:
+            verdicts[mode], result = _tried(torch, module, answer, own, given, named, tensors)
+            return result
+        if not verdicts[mode]:
+            return own(*given, **named)
+        return answer._returned(module, answer._computed(tensors))  # noqa: SLF001
+
+    return forward
+
+
+def _taken(
+    torch: Any, answer: Any, module: Any, signature: inspect.Signature, given: tuple[Any, ...], named: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The tensors of a call that the kernels are made for; None: it is another one."""
+    if named or len(given) < len(signature.parameters):
+        try:
+            bound = signature.bind(*given, **named)
+        except TypeError:
+            return None
+        bound.apply_defaults()
+        given = bound.args
+    try:
+        tensors: dict[str, Any] = answer._taken(module, given)  # noqa: SLF001 - our own file's
+    except (ValueError, AttributeError, IndexError):
+        return None
+    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors.values()):
+        return None
+    return tensors
+
+
+def _tried(
+    torch: Any,
+    module: Any,
+    answer: Any,
+    own: Callable[..., Any],
+    given: tuple[Any, ...],
+    named: dict[str, Any],
+    tensors: dict[str, Any],
+) -> tuple[bool, Any]:
+    """Whether the kernels give what the module gives, and the module's own result; its buffers are changed once."""
+    before = {name: each.clone() for name, each in module.named_buffers()}
+    kept = {name: each.clone() for name, each in tensors.items()}
+    found = _several(answer._returned(module, answer._computed(kept)))  # noqa: SLF001 - our own file's
+    after = {name: each.clone() for name, each in module.named_buffers()}
+    for name, each in module.named_buffers():
+        each.copy_(before[name])
+    result = own(*given, **named)
+    wanted = _several(result)
+    pairs = [*zip(found, wanted, strict=False), *((after[name], each) for name, each in module.named_buffers())]
+    is_right = len(found) == len(wanted) and all(_agree(torch, *pair) for pair in pairs)
+    if not is_right:
+        warnings.warn(
+            f"the kernels differ from {type(module).__name__}'s own forward here, which is kept", stacklevel=3
+        )
+    return is_right, result
+
+
+def _several(found: Any) -> tuple[Any, ...]:
+    return tuple(found) if isinstance(found, tuple | list) else (found,)
+
+
+def _agree(torch: Any, one: Any, other: Any) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.is_floating_point():
+        return bool(torch.equal(one, other))
+    allowed = TOLERANCE_16 if one.element_size() == 2 else TOLERANCE
+    return bool(torch.allclose(one, other, rtol=allowed, atol=allowed, equal_nan=True))

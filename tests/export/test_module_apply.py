@@ -1,0 +1,156 @@
+"""A run's kernels in a model of one's own: which calls get them, and which keep the module's own `forward`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kernelwright
+from kernelwright.cli.main import main
+from kernelwright.errors import MissingDependency, UserError
+
+RecordRun = Callable[..., Path]
+MODULE = """import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up = nn.Linear(width, 8)
+        self.norm = nn.BatchNorm1d(8)
+    def forward(self, x, scale=2.0):
+        return torch.tanh(self.norm(self.up(x)) * scale), self.up(x).t()
+def get_inputs():
+    return [torch.randn(5, 6), 2.0]
+def get_init_inputs():
+    return [6]
+"""
+MODEL = """import sys, warnings
+import torch
+import layer
+import kernelwright
+
+class Twin(torch.nn.Module):
+    '''Of another source.'''
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(6, 8)
+        self.norm = torch.nn.BatchNorm1d(8)
+    def forward(self, x, scale=2.0):
+        return x
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = torch.nn.ModuleList([layer.Model(6), Twin(), layer.Model(6), layer.Model(4)])
+
+def made():
+    torch.manual_seed(1)
+    return Net()
+
+net, own = made(), made()
+assert kernelwright.apply(net, sys.argv[1]) == ("parts.0", "parts.2")
+part, wanted = net.parts[0], own.parts[0]
+calls = []
+answer = sys.modules[next(name for name in sys.modules if name.startswith("kernelwright_applied_"))]
+steps = answer._steps
+answer._steps = lambda *given: (calls.append(1), steps(*given))[1]
+
+def agree(launches, *given, **named):
+    before = len(calls)
+    found, other = part(*given, **named), wanted(*given, **named)
+    for one, two in zip((*found, *part.buffers()), (*other, *wanted.buffers()), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+    assert (len(calls) - before) == launches, (launches, len(calls) - before)
+
+x = torch.randn(5, 6)
+with torch.no_grad():
+    agree(1, x)  # computes both
+    agree(1, x)
+    agree(1, x=x, scale=2.0)
+    agree(1, torch.randn(6, 5).t(), 2.0)
+    agree(0, x, 3.0)
+    agree(0, torch.randn(7, 6))
+    part.eval(), wanted.eval()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        agree(1, x)  # running statistics: the kernels are made for the batch's
+    assert "the kernels differ from Model's own forward" in str(told[0].message)
+    agree(0, x)
+    part.train(), wanted.train()
+    agree(1, x)
+agree(0, x)
+sum(each.sum() for each in part(x)).backward()
+assert part.up.weight.grad is not None
+if "compile" in sys.argv:
+    compiled = torch.compile(part, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        before, first = len(calls), compiled(x)
+        wanted(x), wanted(x)
+        for one, two in zip(compiled(x), wanted(x), strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+        assert len(calls) == before + 2, "a compiler takes the operator of a verified module"
+        part.eval(), wanted.eval()
+        for one, two in zip(compiled(x), wanted(x), strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+        assert len(calls) == before + 2
+del part.forward
+with torch.no_grad():
+    part.train(), wanted.train()
+    agree(0, x)
+print("agrees")
+"""
+
+
+def test_a_run_of_a_plain_kernel_is_refused(saxpy: Path, record_run: RecordRun) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    with pytest.raises(UserError, match="no program of a PyTorch module"):
+        kernelwright.apply(None, record_run(saxpy, [{}]))
+
+
+def test_without_torch_it_says_what_to_install(saxpy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingDependency) as caught:
+        kernelwright.apply(None, saxpy)
+    assert "kernelwright[torch]" in str(caught.value.hint)
+
+
+@pytest.fixture
+def run(record_run: RecordRun, in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("pyopencl")
+    (in_tmp / "layer.py").write_text(MODULE)
+    with pytest.raises(SystemExit) as left:
+        main(["init", "layer.py", "--library", "--quiet", "--out", "problem"])
+    assert not left.value.code, capsys.readouterr().err
+    return record_run(in_tmp / "problem", [{}])
+
+
+@pytest.mark.thorough
+@pytest.mark.opencl
+def test_calls_that_the_kernels_are_made_for_get_them_and_others_do_not(run: Path, in_tmp: Path) -> None:
+    """By shapes, plain values, gradients and training mode, in eager PyTorch and in a compiler."""
+    call = [sys.executable, "-c", MODEL, str(run), "compile"]
+    quiet = {**os.environ, "PYTHONPATH": str(in_tmp)}
+    found = subprocess.run(call, capture_output=True, text=True, check=False, env=quiet)
+    assert found.stdout.splitlines()[-1:] == ["agrees"], found.stdout + found.stderr
+
+
+NONE = """import sys, torch
+import kernelwright
+try:
+    kernelwright.apply(torch.nn.Sequential(torch.nn.Linear(6, 8)), sys.argv[1])
+except kernelwright.KernelwrightError as error:
+    print(error)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.opencl
+def test_a_model_without_the_module_is_refused(run: Path) -> None:
+    found = subprocess.run([sys.executable, "-c", NONE, str(run)], capture_output=True, text=True, check=False)
+    assert "no module with the source of the run's Model" in found.stdout, found.stderr
