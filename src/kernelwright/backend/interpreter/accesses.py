@@ -8,9 +8,9 @@ said. An access outside of all memory that the launch was given ends it, where i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,19 +22,37 @@ _SEVERAL = -1
 _Places = npt.NDArray[np.int64]
 
 
-class Accesses:
-    """Stands before the interpreter's memory while a launch runs.
+@contextmanager
+def accesses(
+    interpreter: Any, arguments: Mapping[str, Any], room: Sequence[tuple[int, int]] = ()
+) -> Iterator[_Accesses]:
+    """Stand before the interpreter's memory while a launch runs.
 
     Args:
         interpreter: Triton's module.
         arguments: of the launch, by name; tensors among them are followed.
         room: address and bytes of memory that may be touched beside what tensors lie in: guards around them.
-    """
 
-    def __init__(self, interpreter: Any, arguments: Mapping[str, Any], room: Sequence[tuple[int, int]] = ()) -> None:
+    Raises:
+        IndexError: a program accesses other memory.
+    """
+    names = vars(interpreter)
+    memory = names["_interpreter"]
+    names["_interpreter"] = seen = _Accesses(interpreter, memory, arguments, room)
+    try:
+        yield seen
+    finally:
+        names["_interpreter"] = memory
+
+
+class _Accesses:
+    """What the interpreter takes for its memory."""
+
+    def __init__(
+        self, interpreter: Any, memory: Any, arguments: Mapping[str, Any], room: Sequence[tuple[int, int]]
+    ) -> None:
         self._interpreter = interpreter
-        self._names = vars(interpreter)
-        self._memory = self._names["_interpreter"]
+        self._memory = memory
         tensors = {name: each for name, each in arguments.items() if hasattr(each, "untyped_storage")}
         storages = [each.untyped_storage() for each in tensors.values()]
         self._arrays = {name: (int(each.data_ptr()), _span(each)) for name, each in tensors.items()}
@@ -48,17 +66,6 @@ class Accesses:
         """Arguments of which an element was stored to."""
         self.race: str | None = None
         """The first that was seen, in words."""
-
-    def __enter__(self) -> Self:
-        """From now on everything is seen."""
-        self._names["_interpreter"] = self
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing more is."""
-        self._names["_interpreter"] = self._memory
 
     def __getattr__(self, name: str) -> Any:
         """What is no access."""

@@ -31,7 +31,7 @@ from kernelwright.backend.cuda.compile.triton_build import (
     run_file,
     stand_in,
 )
-from kernelwright.backend.interpreter.accesses import Accesses
+from kernelwright.backend.interpreter.accesses import accesses
 from kernelwright.backend.interpreter.libdevice import give_libdevice
 from kernelwright.errors import InfrastructureError
 from kernelwright.imports import require
@@ -104,7 +104,7 @@ def launch_interpreted(kernel: Any, grid: tuple[int, ...], arguments: Mapping[st
     interpreter = start_interpreter()
     while not isinstance(kernel, interpreter.InterpretedFunction):
         kernel = kernel.fn
-    with Accesses(interpreter, arguments):
+    with accesses(interpreter, arguments):
         kernel[grid](**arguments)
 
 
@@ -195,15 +195,15 @@ class InterpreterSession(DeviceSession):
         given = {**dict(zip(module.names, values, strict=True)), **module.constants}
         room = [(each.buffer.ctypes.data, each.buffer.nbytes) for each in buffers.values()]
         try:
-            with Accesses(self._interpreter, given, room) as accesses:
+            with accesses(self._interpreter, given, room) as seen:
                 module.function[step.grid](**given)
         except Exception as error:  # the kernel is Python here: it may raise anything
             reason = str(error.__cause__ or error)
             raise LaunchFailed(
                 "interpreter-error", f"{step.entry!r} fails in Triton's interpreter: {reason}"
             ) from error
-        if accesses.race is not None:
-            raise LaunchFailed("race", f"results of {step.entry!r} depend on the order of programs: {accesses.race}")
+        if seen.race is not None:
+            raise LaunchFailed("race", f"results of {step.entry!r} depend on the order of programs: {seen.race}")
 
     def _value(self, argument: object, dtype: str | None, buffers: Mapping[str, BoundBuffer]) -> object:
         match argument:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-from kernelwright.backend.interpreter.accesses import Accesses
+from kernelwright.backend.interpreter.accesses import accesses
 from kernelwright.backend.interpreter.session import start_interpreter
 from kernelwright.errors import Location, ReferenceFailed
 from kernelwright.problem.user_code import blamed_on_user
@@ -152,6 +152,8 @@ class _Watch:
         self._given: Any = None
         self._caller = module
         """The file with the example."""
+        self._failure: str | None = None
+        """Of a launch, in words."""
         self._seen: dict[str, dict[str, Any]] = {}
         """By kernel, its first launch."""
         self._configs: dict[str, list[dict[str, Any]]] = {}
@@ -241,14 +243,18 @@ class _Watch:
         known = self._kernels[kernel.__name__]
         tensors = {name: value for name, value in given.items() if isinstance(value, self._torch.Tensor)}
         before = {name: self._copied(value) for name, value in tensors.items()}
-        with Accesses(self._interpreter, tensors) as accesses:
-            result = self._run(kernel, grid=numbers, warmup=False, **given)
+        try:
+            with accesses(self._interpreter, tensors) as seen:
+                result = self._run(kernel, grid=numbers, warmup=False, **given)
+        except Exception as error:  # the example may catch it and say less
+            self._failure = f"{kernel.__name__} fails in Triton's interpreter: {error.__cause__ or error}"
+            raise
         if self._calls:
             self._launcher = self._calls[0]
         changed = [
             name
             for name, value in tensors.items()
-            if name in accesses.written or not self._is_same(value, before[name])  # views may overlap
+            if name in seen.written or not self._is_same(value, before[name])  # views may overlap
         ]
         options = {name: given[name] for name in OPTIONS if given.get(name) is not None}
         roles = {name: self._role(kernel, given, before, name, changed, numbers, tensors) for name in changed}
@@ -348,9 +354,12 @@ class _Watch:
     def document(self, file: Path, example: str) -> dict[str, Any]:
         """What was seen of the one kernel."""
         if not self._seen:
+            nothing = f"{example}() launched no kernel of {file.name}, and gave {repr(self._given)[:_SHOWN]}"
             raise ReferenceFailed(
-                f"{example}() launched no kernel of {file.name}, and gave {repr(self._given)[:_SHOWN]}",
-                hint="call the function that launches it there",
+                self._failure or nothing,
+                hint="memory by its address in an array cannot be an argument"
+                if "leaves the memory" in (self._failure or "")
+                else "call the function that launches it there, on arguments that it takes",
                 location=Location(file),
             )
         if len(self._seen) > 1:
