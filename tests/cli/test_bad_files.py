@@ -172,7 +172,7 @@ ARGUMENTS = (
     '{ role = "scalar", dtype = "float32" }', '{ role = "scalar", dtype = "float32", value = [] }',
     "{ role = \"scalar\", dtype = \"float32\", value = \"'a'\" }", '{ role = "scalar", dtype = "int8", value = "n" }',
     '{ role = "scalar", dtype = "float32", value = "n", shape = ["n"] }', '{ role = "local", dtype = "float32" }',
-    '{ role = "output", dtype = "float32", shape = ["n"], special = true }',
+    '{ role = "output", dtype = "float32", shape = ["n"], special = 1 }',
 )  # fmt: skip
 
 PARAMETERS = (

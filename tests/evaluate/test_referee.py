@@ -396,6 +396,25 @@ def test_a_kernel_that_swallows_nan_is_wrong_where_special_values_are_asked_for(
     assert "'special'" in found.message
 
 
+@pytest.mark.parametrize("declares", [False, True])
+def test_infinite_results_of_usual_inputs_are_right_where_the_output_says_so(tmp_path: Path, declares: bool) -> None:
+    problem = MATRIX.replace('["rows", "columns"] }', '["rows", "columns"], special = true }', int(declares))
+    reference = "import numpy as np\ndef scaled(x):\n    return np.where(x < 0, -np.inf, 2 * x)\n"
+    bench = Bench(tmp_path, problem=problem, reference=reference)
+    (declared, *_) = datasets_for(bench.problem, seed=1, is_thorough=False)
+    assert not declared.is_hostile
+    x = bench.inputs(declared)["x"]
+    right = np.where(x < 0, -np.inf, 2 * x).astype(np.float32)
+    if not declares:
+        with pytest.raises(ReferenceFailed, match="not finite"):
+            bench.calibrate({"out": right}, declared)
+        return
+    assert bench.calibrate({"out": right}, declared).dropped is None
+    assert bench.judge({"out": right}, declared).failure is None
+    for wrong in (np.where(x < 0, -1e30, 2 * x), np.where(x < 0, -np.inf, 2.01 * x), np.where(x < 0, np.inf, 2 * x)):
+        assert failure(bench.judge({"out": wrong.astype(np.float32)}, declared)).reason == "mismatch"
+
+
 def test_a_restored_referee_judges_special_values_without_the_baseline(special_bench: Bench) -> None:
     x = special_bench.inputs(SPECIAL)["x"]
     assert special_bench.judge({"out": relu(x)}, SPECIAL).failure is None

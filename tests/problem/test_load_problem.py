@@ -171,7 +171,7 @@ BAD = [
          "is for floats", "normal", "integers"),
     Case("special that is no boolean", X_FILL, 'special = "yes"', "expected true or false", "yes"),
     Case("special constant", X_FILL, "value = 2, special = true", "for arguments that are drawn", "special"),
-    Case("special output", 'role = "output", ', 'role = "output", special = true, ', "'special' is for arguments that",
+    Case("special scalar", 'role = "scalar", ', 'role = "scalar", special = true, ', "'special' is for arguments that",
          "special"),
     Case("range of another distribution", '"uniform"', '"normal"', "'range' belongs to", "range = [-2"),
     Case("range with three ends", "range = [-2, 2]", "range = [-2, 2, 3]", "two numbers", "[-2, 2, 3]"),

@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from kernelwright.cli.commands.infer import KernelWords
@@ -297,3 +298,116 @@ def test_what_was_there_before_decides_the_role_even_if_it_is_no_number(installe
     text = SOFTMAX.replace("torch.empty_like(x)", "torch.full_like(x, float('nan'))")
     text = text.replace("mask=col < n_cols)\n\n", "mask=(col < n_cols) & (values > 0.5))\n\n")
     assert {each.name: each.role for each in load_problem(written(tmp_path, text)).outputs} == {"out": "inout"}
+
+
+PICK = (
+    HEAD.replace(
+        "import triton.language as tl\n", "import triton.language as tl\nfrom triton.language.extra import libdevice\n"
+    )
+    + """@triton.jit
+def rounded(values):
+    return libdevice.rint(values)
+
+
+@triton.jit
+def pick_kernel(out, seen, x, rows, n, is_negated, LIMIT: tl.constexpr, stride_x: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.load(rows + tl.program_id(1))
+    values = rounded(tl.load(x + row * stride_x + at, mask=at < n, other=0.0))
+    if is_negated:
+        values = -values
+    values = tl.where(values > LIMIT, LIMIT, values)
+    place = tl.program_id(1) * n + at
+    tl.store(out + place, tl.where(values < 0, -float("inf"), values), mask=at < n)
+    tl.store(seen + place, values != values, mask=at < n)
+
+
+def pick(x, rows, negate):
+    n = x.shape[1]
+    out = torch.empty(len(rows), n, device=x.device)
+    seen = torch.zeros(len(rows), n, dtype=torch.bool, device=x.device)
+    grid = lambda meta: (int(torch.ceil(torch.tensor(n / meta["BLOCK"]))) + 0 * meta["rows"].numel(), len(rows))
+    pick_kernel[grid](out, seen, x, rows, n, negate, LIMIT=float("inf"), stride_x=x.stride(0), BLOCK=64)
+    return out, seen
+"""
+)
+SCRIPT = """import importlib.util
+import os
+
+import torch
+
+
+def load():
+    spec = importlib.util.spec_from_file_location("another_name", os.path.join(os.path.dirname(__file__), "kernels.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def reference_pick(rows, x, negate):
+    found = torch.round(x[rows.long()]) * (-1 if negate else 1)
+    return found.isnan(), torch.where(found < 0, -float("inf"), found)
+
+
+def check():
+    try:
+        x, rows = 3 * torch.randn(16, 100, device="cuda"), torch.tensor([2, 3, 1], dtype=torch.int32, device="cuda")
+        out, seen = load().pick(x, rows, True)
+        assert torch.equal(out, reference_pick(rows, x, True)[1])
+    except Exception as error:
+        return str(error)
+"""
+
+
+@pytest.fixture
+def scripted(installed, tmp_path, capsys):
+    """The problem of a kernel that a script of its own loads, calls and checks; and what was said."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    folder = written(tmp_path, PICK, behind="::rounded", call=tmp_path / "script.py::check")
+    return folder, capsys.readouterr().out
+
+
+def test_a_script_that_checks_a_kernel_is_its_call_and_its_reference(scripted):
+    folder, said = scripted
+    problem = load_problem(folder)
+    assert "original.reference_pick(rows=rows, x=x, negate=True)" in (folder / "reference.py").read_text()
+    assert (folder / "call_script.py").read_text() == SCRIPT
+    assert {each.name: each.role for each in problem.outputs} == {"out": "output", "seen": "output"}
+    assert [each.special for each in problem.outputs] == [True, False]
+    (rows,) = (each for each in problem.arguments if each.name == "rows")
+    assert np.load(rows.distribution.file).tolist() == [2, 3, 1]
+    assert "rows are as in the example" in said
+    assert load_template(problem).defines["LIMIT"].text == "'inf'"
+    assert load_template(problem).defines["stride_x"].text == "100"
+    found = interpret(folder, settings=TuneSettings(budget=Budget(evaluations=2), build_processes=1, data_seed=1))
+    assert len(found.passed) == 2
+
+
+def test_a_constant_stays_where_the_grid_is_no_formula_of_it(installed, tmp_path, capsys):
+    text = """@triton.jit
+def fill_kernel(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, 1.0, mask=at < n)
+
+
+def example():
+    fill_kernel[lambda meta: (100 % meta["BLOCK"] + 3,)](torch.empty(100), 100, BLOCK=64)
+"""
+    folder = written(tmp_path, HEAD + text)
+    assert load_template(load_problem(folder)).defines["BLOCK"].text == "64"
+    assert "BLOCK stays as it is" in capsys.readouterr().out
+
+
+def test_memory_whose_address_stands_in_an_array_is_told(installed, tmp_path):
+    kernel = """@triton.jit
+def follow(places, x):
+    tl.store(tl.load(places).to(tl.pointer_type(tl.float32)), 1.0)
+
+
+def example():
+    target = torch.zeros(1)
+    follow[(1,)](torch.tensor([target.data_ptr()]), torch.zeros(1))
+"""
+    with pytest.raises(ReferenceFailed, match="leaves the memory that it was given") as caught:
+        written(tmp_path, HEAD + kernel)
+    assert "by its address" in caught.value.hint

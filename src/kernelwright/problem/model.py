@@ -51,7 +51,8 @@ class Argument:
     distribution: Distribution = field(default_factory=Distribution)
     location: Location | None = field(default=None, compare=False)
     special: bool = False
-    """Whether it is also fed what its dtype has beside usual numbers: NaN, infinities, the ends of its range."""
+    """Whether it is also fed what its dtype has beside usual numbers: NaN, infinities, the ends of its range. Results
+    in it may be infinite or NaN on any data."""
     fresh: Fresh = "redraw"
     """`keep` for what is no input, and for constants."""
     after: tuple[str, ...] = ()

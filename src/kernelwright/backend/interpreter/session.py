@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from kernelwright.backend.cuda.compile.triton_build import (
     run_file,
     stand_in,
 )
+from kernelwright.backend.interpreter.accesses import accesses
+from kernelwright.backend.interpreter.libdevice import give_libdevice
 from kernelwright.errors import InfrastructureError
 from kernelwright.imports import require
 from kernelwright.problem.dtypes import DTYPES
@@ -65,6 +68,14 @@ class _Whole(metaclass=_LikeInt):
         return int(value.item() if isinstance(value, np.ndarray) else value)
 
 
+def _argument(interpreter: Any, convert: Callable[[object], object], value: object) -> object:
+    """A launch's argument as the interpreter has it, which takes truth values for numbers too wide for their type."""
+    if not isinstance(value, bool):
+        return convert(value)
+    kind = require("triton.language", purpose=_PURPOSE).int1
+    return interpreter.tl.tensor(interpreter.TensorHandle(np.array([value]), kind), kind)
+
+
 def start_interpreter() -> Any:
     """Triton's interpreter as a module; kernels of files that are imported from now on are run by it.
 
@@ -75,23 +86,33 @@ def start_interpreter() -> Any:
     require("torch", purpose=_PURPOSE)
     interpreter: Any = require("triton.runtime.interpreter", purpose=_PURPOSE)
     interpreter.int = _Whole
+    names = vars(interpreter)
+    if not isinstance(names["_implicit_cvt"], functools.partial):
+        names["_implicit_cvt"] = functools.partial(_argument, interpreter, names["_implicit_cvt"])
+        extra = "triton.language.extra"
+        give_libdevice(interpreter, [require(f"{extra}{each}.libdevice", purpose=_PURPOSE) for each in ("", ".cuda")])
     stand_in()
     return interpreter
 
 
 def launch_interpreted(kernel: Any, grid: tuple[int, ...], arguments: Mapping[str, object]) -> None:
-    """Launch a kernel of a file that was imported since `start_interpreter`, out of its autotuner and heuristics."""
-    kind = start_interpreter().InterpretedFunction
-    while not isinstance(kernel, kind):
+    """Launch a kernel of a file that was imported since `start_interpreter`, out of its autotuner and heuristics.
+
+    Raises:
+        Exception: what the kernel raises, among it `IndexError` where it leaves the tensors' memory.
+    """
+    interpreter = start_interpreter()
+    while not isinstance(kernel, interpreter.InterpretedFunction):
         kernel = kernel.fn
-    kernel[grid](**arguments)
+    with accesses(interpreter, arguments):
+        kernel[grid](**arguments)
 
 
 class InterpreterSession(DeviceSession):
     """Memory of the host, and kernels that are Python."""
 
     def __init__(self) -> None:
-        self._kind = start_interpreter().InterpretedFunction
+        self._interpreter = start_interpreter()
         self._torch: Any = require("torch", purpose=_PURPOSE)
         self._torch.set_num_threads(1)
 
@@ -105,7 +126,9 @@ class InterpreterSession(DeviceSession):
         return {entry: self._load(artifact.unit, entry) for entry in artifact.unit.entries}
 
     def _load(self, unit: BuildUnit, entry: str) -> _Interpreted:
-        function = find_kernel(run_file(unit.source, unit.file_name), entry, unit.file_name, self._kind)
+        function = find_kernel(
+            run_file(unit.source, unit.file_name), entry, unit.file_name, self._interpreter.InterpretedFunction
+        )
         parameters = triton_kernel(unit.source, Path(unit.file_name), entry).parameters
         _, constants = constants_of(unit, [each.name for each in parameters])
         return _Interpreted(
@@ -170,13 +193,17 @@ class InterpreterSession(DeviceSession):
             self._value(argument, dtype, buffers) for argument, dtype in zip(step.arguments, module.dtypes, strict=True)
         ]
         given = {**dict(zip(module.names, values, strict=True)), **module.constants}
+        room = [(each.buffer.ctypes.data, each.buffer.nbytes) for each in buffers.values()]
         try:
-            module.function[step.grid](**given)
+            with accesses(self._interpreter, given, room) as seen:
+                module.function[step.grid](**given)
         except Exception as error:  # the kernel is Python here: it may raise anything
             reason = str(error.__cause__ or error)
             raise LaunchFailed(
                 "interpreter-error", f"{step.entry!r} fails in Triton's interpreter: {reason}"
             ) from error
+        if seen.race is not None:
+            raise LaunchFailed("race", f"results of {step.entry!r} depend on the order of programs: {seen.race}")
 
     def _value(self, argument: object, dtype: str | None, buffers: Mapping[str, BoundBuffer]) -> object:
         match argument:

@@ -107,6 +107,8 @@ class Dataset:
     seed: int
     """Derived from the run's secret."""
     variant: Variant
+    is_infinite: bool = False
+    """Whether results may be NaN or infinite although inputs are not: an output says so."""
 
     @property
     def is_hostile(self) -> bool:
@@ -115,8 +117,8 @@ class Dataset:
 
     @property
     def is_special(self) -> bool:
-        """True when inputs, and so results, may be NaN or infinite."""
-        return self.variant in SPECIAL_VARIANTS
+        """True when results may be NaN or infinite."""
+        return self.is_infinite or self.variant in SPECIAL_VARIANTS
 
 
 def datasets_for(problem: Problem, *, seed: int, is_thorough: bool) -> tuple[Dataset, ...]:
@@ -126,10 +128,11 @@ def datasets_for(problem: Problem, *, seed: int, is_thorough: bool) -> tuple[Dat
     declared seeds and every hostile variant that changes at least one input (constants and files are never changed,
     integers only where they ask for special values).
     """
+    is_infinite = any(argument.special for argument in problem.outputs)
     if not any(_is_random(argument) for argument in problem.inputs):
-        return (_dataset("declared-0", seed, "declared"),)
+        return (_dataset("declared-0", seed, "declared", is_infinite=is_infinite),)
     hostile = [
-        _dataset(variant, seed, variant)
+        _dataset(variant, seed, variant, is_infinite=is_infinite)
         for variant in HOSTILE_VARIANTS
         if any(is_affected(problem, argument, variant) for argument in problem.inputs)
     ]
@@ -138,15 +141,17 @@ def datasets_for(problem: Problem, *, seed: int, is_thorough: bool) -> tuple[Dat
         declared_count = DECLARED_SEEDS_THOROUGH
     elif not hostile:
         declared_count = 2
-    declared = [_dataset(f"declared-{index}", seed, "declared") for index in range(declared_count)]
+    declared = [
+        _dataset(f"declared-{index}", seed, "declared", is_infinite=is_infinite) for index in range(declared_count)
+    ]
     if not is_thorough:
-        special = [each for each in hostile if each.is_special]
-        hostile = [*[each for each in hostile if not each.is_special][:1], *special]
+        special = [each for each in hostile if each.variant in SPECIAL_VARIANTS]
+        hostile = [*[each for each in hostile if each not in special][:1], *special]
     return (*declared, *hostile)
 
 
-def _dataset(name: str, seed: int, variant: Variant) -> Dataset:
-    return Dataset(name, int(content_id("dataset", seed, name), 16), variant)
+def _dataset(name: str, seed: int, variant: Variant, *, is_infinite: bool) -> Dataset:
+    return Dataset(name, int(content_id("dataset", seed, name), 16), variant, is_infinite)
 
 
 def is_affected(problem: Problem, argument: Argument, variant: Variant) -> bool:

@@ -359,7 +359,7 @@ class _Referee:
     def _fresh_entry(self, job: JudgeJob, secret: int, base: _Entry) -> _Entry:
         """What a timed launch saw, and what it was to write. Nothing of it is kept: it never comes again."""
         inputs = fresh_inputs(self._problem, base.inputs, secret, crew=self._crew)
-        return self._entry_of(self._workloads[job.workload], inputs, is_special=False)
+        return self._entry_of(self._workloads[job.workload], inputs, is_special=job.dataset.is_special)
 
     def _fresh_allowance(self, job: JudgeJob | LimitsJob, layout: BufferLayout, expected: Array) -> Allowance:
         """What a timed launch may be off by: as on the dataset that its inputs were made from, times `FRESH_FACTOR`.
@@ -367,7 +367,7 @@ class _Referee:
         Scales are the larger of that dataset's, which know how sensitive results are, and of the expected values.
         """
         known = self._allowance(job.workload, job.dataset, layout)
-        if known.origin != "derived":
+        if known.origin != "derived" or known.by_class:
             return known
         scales = self._scales(job.workload, job.dataset, self._entry(job.workload, job.dataset))
         there = scales[layout.argument]
@@ -569,7 +569,7 @@ class _Referee:
             place,
             entry.inputs,
             {name: entry.expected[name] for name in floats},
-            lambda inputs: self._call(place, inputs),
+            lambda inputs: self._call(place, inputs, may_be_infinite=dataset.is_special),
             rng=np.random.Generator(np.random.PCG64(int(content_id("fan-in", self._seed, workload), 16))),
             crew=self._crew,
         )

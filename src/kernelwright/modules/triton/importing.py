@@ -38,7 +38,10 @@ class WatchedCall:
     configs: tuple[Mapping[str, Any], ...]
     """What `@triton.autotune` lists."""
     reference: Mapping[str, Any] | None
-    """The torch `function` that computes the same, its `call` by parameter, and the `outputs` that it returns."""
+    """The torch `function` that computes the same, whether it `is_callers`, its `call`, and which result is which of
+    the `outputs`."""
+    caller: Path
+    """The file with the example."""
 
 
 def is_triton_file(path: Path) -> bool:
@@ -112,6 +115,7 @@ def watch_call(path: Path, example: Path | None = None) -> WatchedCall:
         heuristics=tuple(found["heuristics"]),
         configs=tuple(found["configs"]),
         reference=found["reference"],
+        caller=caller,
     )
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from kernelwright.backend.cuda.compile.triton_build import NOT_FINITE
 from kernelwright.errors import Location, SpecError
 from kernelwright.modules.triton.importing import WatchedCall
 from kernelwright.problem.dtypes import DTYPES
@@ -67,6 +72,8 @@ def files_of(call: WatchedCall) -> tuple[dict[str, bytes], tuple[str, ...]]:
         "reference.py": reference,
         "problem.toml": _problem_text(call, sizes, stem),
     }
+    if call.reference and call.reference["is_callers"]:
+        files[_caller_stem(call) + ".py"] = read_text(call.caller, what="the file with the call")
     if call.reference is None:
         notes.append(
             "no torch function computes the same: the reference is the kernel itself, interpreted, which is slow"
@@ -75,7 +82,27 @@ def files_of(call: WatchedCall) -> tuple[dict[str, bytes], tuple[str, ...]]:
         notes.append(
             f"{', '.join(sizes.alike)} are equal in the example, so shapes are guesses: give it distinct sizes"
         )
-    return {name: each.encode() for name, each in files.items()}, tuple(notes)
+    kept = [each for each in _passed(call) if _is_kept(each)]
+    if kept:
+        names = ", ".join(each["name"] for each in kept)
+        notes.append(f"whole numbers may be places and lengths: {names} are as in the example, and of its sizes")
+    texts = {name: each.encode() for name, each in files.items()}
+    return {**texts, **{_values_file(each): _npy(each) for each in kept}}, tuple(notes)
+
+
+def _is_kept(each: Mapping[str, Any]) -> bool:
+    return each["kind"] == "tensor" and each["values"] is not None and each["role"] != "output"
+
+
+def _values_file(each: Mapping[str, Any]) -> str:
+    return f"example_{each['name']}.npy"
+
+
+def _npy(each: Mapping[str, Any]) -> bytes:
+    """The values in the shape that the problem gives them."""
+    text = io.BytesIO()
+    np.save(text, each["values"].reshape(each["shape"] or [1]), allow_pickle=False)
+    return text.getvalue()
 
 
 def template_of(call: WatchedCall, values: Mapping[str, int]) -> tuple[str, dict[str, str], list[str]]:
@@ -134,17 +161,21 @@ def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
     parameters: list[Parameter] = []
     defines: dict[str, Expression] = {}
     notes: list[str] = []
-    tuned = [name for name in call.constants if _is_tuned(call, name)]
+    tuned, unknown = _tuned(call, sizes)
+    notes += [
+        f"{name} stays as it is in the example: no formula was found for what the grid does with it" for name in unknown
+    ]
     for name, value in call.constants.items():
         if name in tuned:
             listed = [each[name] for each in call.configs if name in each]
             why = "of @triton.autotune, and wider" if listed else "guess: wider than what the call has"
             parameters.append(Parameter(name, _values(value, listed), value, why))
-        elif isinstance(value, int) and not isinstance(value, bool) and (size := _power_of(value, sizes)):
+        elif isinstance(value, int) and not isinstance(value, bool) and (size := _power_of(name, value, sizes)):
             defines[name] = Expression.parse(f"next_power_of_two({size})")
             notes.append(f"{name} = next_power_of_two({size}) is a guess")
         else:
-            defines[name] = Expression.parse(repr("None" if value is None else value))
+            is_text = value is None or (isinstance(value, float) and not math.isfinite(value))
+            defines[name] = Expression.parse(repr(str(value) if is_text else value))
     defines |= {each["name"]: Expression.parse("'None'") for each in call.arguments if each["kind"] == "NoneType"}
     for name, usual in (("num_warps", _WARPS), ("num_stages", _STAGES)):
         default = int(call.options.get(name) or _DEFAULTS[name])
@@ -154,7 +185,7 @@ def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
         notes.append(f"{', '.join(call.heuristics)} came from @triton.heuristics and are fixed here as in the example")
     if len(call.configs) > 1:
         notes.append(f"the baseline is the first of {len(call.configs)} configurations of @triton.autotune")
-    grid = [_extent(call, axis, sizes, tuned) for axis in range(len(call.grid))]
+    grid = [_extent(call, axis, sizes, tuned) or str(extent) for axis, extent in enumerate(call.grid)]
     notes += [
         f"grid[{axis}] = {text} is a guess"
         for axis, text in enumerate(grid)
@@ -162,6 +193,18 @@ def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
     ]
     step = launch_step(call.kernel, tuple(grid), ())
     return Header(parameters=tuple(parameters), defines=defines, steps=(step,), mark="#"), notes
+
+
+def _tuned(call: WatchedCall, sizes: _Sizes) -> tuple[list[str], list[str]]:
+    """Constants that become parameters, and those that would, if the grid were a formula with them."""
+    wanted = [name for name in call.constants if _is_tuned(call, name)]
+    axes = range(len(call.grid))
+    if all(_extent(call, axis, sizes, wanted) for axis in axes):
+        return wanted, []
+    tuned = [name for name in wanted if all(_extent(call, axis, sizes, [name]) for axis in axes)]
+    while tuned and not all(_extent(call, axis, sizes, tuned) for axis in axes):
+        tuned.pop()
+    return tuned, [name for name in wanted if name not in tuned]
 
 
 def _is_tuned(call: WatchedCall, name: str) -> bool:
@@ -186,30 +229,23 @@ def _values(value: int, listed: list[int]) -> tuple[int, ...]:
     return tuple(each for each in wider if each >= min(16, value))
 
 
-def _power_of(value: int, sizes: _Sizes) -> str | None:
-    """The size whose next power of two a constant is."""
-    if value < 2 or value & (value - 1):
+def _power_of(name: str, value: int, sizes: _Sizes) -> str | None:
+    """The size whose next power of two a constant is; strides are what they are."""
+    if value < 2 or value & (value - 1) or "stride" in name.lower():
         return None
     found = [name for name, size in sizes.values.items() if value // 2 < size <= value]
     return found[-1] if found else None
 
 
-def _extent(call: WatchedCall, axis: int, sizes: _Sizes, tuned: list[str]) -> str:
-    """An axis of the grid as the plainest expression that gives it, also with other constants."""
+def _extent(call: WatchedCall, axis: int, sizes: _Sizes, tuned: list[str]) -> str | None:
+    """An axis of the grid as the plainest expression that gives it, also with other constants; None: there is none."""
     others = ((values, grid) for values, grid in call.other_grids if set(values) <= set(tuned))
     cases = [(call.constants, call.grid), *(({**call.constants, **values}, grid) for values, grid in others)]
-    names = sizes.values
-    for text in _candidates(names, tuned, call):
+    for text in _candidates(sizes.values, tuned, call):
         expression = Expression.parse(text)
-        if all(expression.evaluate({**names, **constants}) == grid[axis] for constants, grid in cases):
+        if all(expression.evaluate({**sizes.values, **constants}) == grid[axis] for constants, grid in cases):
             return text
-    if any(grid[axis] != call.grid[axis] for _, grid in cases):
-        raise SpecError(
-            f"the grid of {call.kernel!r} is {call.grid[axis]} along axis {axis}, by no formula that was tried",
-            hint="write the problem by hand: a header with grid = [...] as an expression",
-            location=Location(call.file),
-        )
-    return str(call.grid[axis])
+    return str(call.grid[axis]) if all(grid[axis] == call.grid[axis] for _, grid in cases) else None
 
 
 def _candidates(sizes: Mapping[str, int], tuned: list[str], call: WatchedCall) -> Iterator[str]:
@@ -266,6 +302,8 @@ def _argument(each: Mapping[str, Any], sizes: _Sizes) -> str:
     fields = [f'role = "{each["role"]}"', f'dtype = "{each["dtype"]}"', f"shape = {json.dumps(shape)}"]
     if each["role"] != "output":
         fields += _drawn(each)
+    if each["role"] in ("output", "inout") and not each["is_finite"]:
+        fields.append("special = true")  # results with infinities are right
     notes = [] if each["is_contiguous"] else ["not contiguous in the example: all that it spans"]
     notes += ["some name of that value"] if any(not text.isdigit() for text in shape) else []
     return f"{{ {', '.join(fields)} }}" + (f"  # guess: {'; '.join(notes)}" if notes else "")
@@ -273,7 +311,9 @@ def _argument(each: Mapping[str, Any], sizes: _Sizes) -> str:
 
 def _drawn(each: Mapping[str, Any]) -> Iterator[str]:
     kind = DTYPES[each["dtype"]].kind
-    if kind in ("int", "uint"):
+    if _is_kept(each):
+        yield f"file = {json.dumps(_values_file(each))}"
+    elif kind in ("int", "uint"):
         yield f"range = [{int(each['low'])}, {int(each['high'])}]"
     elif kind == "float" and each["low"] >= 0 and each["high"] > each["low"]:
         yield f'distribution = "uniform", range = [{each["low"]!r}, {each["high"]!r}]'
@@ -286,17 +326,14 @@ def _torch_reference(call: WatchedCall, stem: str) -> str:
     found = call.reference
     assert found is not None
     shapes = {each["name"]: each["shape"] for each in call.arguments if each["kind"] == "tensor"}
+    given = [_passed_on(each, shapes) for each in found["call"]]
     needed = [each["name"] for each in found["call"] if "name" in each]
-    given = [
-        f"{each['name']}.reshape({each['shape']})"
-        if each.get("shape") != shapes.get(each.get("name"))
-        else each["name"]
-        if "name" in each
-        else each["value"]
-        for each in found["call"]
-    ]
-    results = ", ".join(f'"{name}": results[{place}]' for place, name in enumerate(found["outputs"]))
-    return f'''"""{found["function"]} of {call.file.name}, which gave what the kernel gave in the example."""
+    results = ", ".join(
+        f'"{name}": results[{place}]' + ("" if shape == shapes[name] else f".reshape({shapes[name] or [1]})")
+        for name, (place, shape) in found["outputs"].items()
+    )
+    file, module = (call.caller, _caller_stem(call)) if found["is_callers"] else (call.file, f"original_{stem}")
+    return f'''"""{found["function"]} of {file.name}, which gave what the kernel gave in the example."""
 
 import torch
 
@@ -304,7 +341,7 @@ from kernelwright.backend.interpreter.session import start_interpreter
 
 start_interpreter()  # no kernel is launched here
 
-import original_{stem} as original
+import {module} as original
 
 
 def reference({", ".join(dict.fromkeys(needed))}):
@@ -313,6 +350,18 @@ def reference({", ".join(dict.fromkeys(needed))}):
     results = result if isinstance(result, (tuple, list)) else (result,)
     return {{{results}}}
 '''
+
+
+def _passed_on(each: Mapping[str, Any], shapes: Mapping[str, Any]) -> str:
+    """One argument of the torch function, as text."""
+    text = each.get("value") or each["name"]
+    if "name" in each and each["shape"] != shapes[each["name"]]:
+        text = f"{text}.reshape({each['shape']})"
+    return f"{each['as']}={text}" if each["as"] else text
+
+
+def _caller_stem(call: WatchedCall) -> str:
+    return "call_" + re.sub(r"\W+", "_", call.caller.stem)
 
 
 def _kernel_reference(call: WatchedCall, stem: str, header: Header) -> str:
@@ -364,6 +413,8 @@ def reference({", ".join(names)}):
 
 def _python(text: str) -> str:
     """An expression as Python has it: texts that stand for None or a type of Triton are those."""
+    if text.strip("'") in NOT_FINITE:
+        return f"float({text})"
     return text[1:-1] if text == "'None'" or text.startswith("'tl.") else text
 
 

@@ -7,15 +7,17 @@ saw of the first launch of the kernel as plain data (see `watched.read_watched`)
 from __future__ import annotations
 
 import ast
+import importlib.machinery
 import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
+from kernelwright.backend.interpreter.accesses import accesses
 from kernelwright.backend.interpreter.session import start_interpreter
 from kernelwright.errors import Location, ReferenceFailed
 from kernelwright.problem.user_code import blamed_on_user
@@ -25,6 +27,8 @@ FACTORY = f"{__name__}:make_watch"
 EXAMPLE = "example"
 _REFERENCE = re.compile(r"(^|_)(ref|reference|torch|naive|golden|eager|expected|native|pytorch)(_|$)")
 _SHOWN = 300
+_MOST_VALUES = 1 << 22
+"""Of an array that is kept as it was."""
 _ALLOWED_ERROR = 2e-2
 """Of a torch function's results against the kernel's, in units of their largest value: kernels may use half floats."""
 
@@ -45,6 +49,7 @@ def _watched(file: Path, named: str | None, caller: Path, example: str) -> dict[
             watch = _Watch(
                 interpreter, module, kernels, named, spared={EXAMPLE, example if caller == file else EXAMPLE}
             )
+            _give_again(module, file)
             watch.call(module if caller == file else _imported(caller), example)
         return watch.document(file, example)
 
@@ -59,6 +64,20 @@ def _imported(file: Path) -> ModuleType:
     sys.modules[file.stem] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _give_again(module: ModuleType, file: Path) -> None:
+    """Scripts load a kernel's file by its path and under a name of their own: they get what is watched."""
+    loader = importlib.machinery.SourceFileLoader
+    execute = loader.exec_module
+
+    def execute_or_give(self: Any, other: ModuleType) -> None:
+        if Path(self.path).resolve() != file:
+            execute(self, other)
+            return
+        vars(other).update({name: value for name, value in vars(module).items() if not name.startswith("__")})
+
+    loader.exec_module = execute_or_give  # type: ignore[method-assign, assignment]
 
 
 def _on_host() -> Any:
@@ -123,6 +142,7 @@ class _Watch:
         import torch
 
         self._torch = torch
+        self._interpreter = interpreter
         self._module = module
         self._kernels = kernels
         self._named = named
@@ -130,6 +150,10 @@ class _Watch:
         """Functions of the file that are under way: name, arguments as given, and copies of them."""
         self._launcher: tuple[str, dict[str, Any], dict[str, Any]] | None = None
         self._given: Any = None
+        self._caller = module
+        """The file with the example."""
+        self._failure: str | None = None
+        """Of a launch, in words."""
         self._seen: dict[str, dict[str, Any]] = {}
         """By kernel, its first launch."""
         self._configs: dict[str, list[dict[str, Any]]] = {}
@@ -139,6 +163,7 @@ class _Watch:
 
     def call(self, caller: ModuleType, example: str) -> None:
         """Call the example; and the named function on what it gave, where it launched nothing itself."""
+        self._caller = caller
         try:
             given = self._given = getattr(caller, example)()
         except _Enough:
@@ -180,11 +205,13 @@ class _Watch:
         from triton.runtime.autotuner import Autotuner
 
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            if kernel.__name__ not in self._kernels or self._named in self._kernels.keys() - {kernel.__name__}:
-                return self._run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
+            given = self._named_values(kernel, args, kwargs)
+            numbers = tuple(grid(dict(given))) if callable(grid) else tuple(grid)  # on the caller's own tensors
+            if not self._is_wanted(kernel.__name__):
+                return self._run(kernel, *args, grid=numbers, warmup=warmup, **kwargs)
             if kernel.__name__ in self._seen:
                 raise _Enough
-            return self._launch(kernel, args, grid, kwargs)
+            return self._launch(kernel, given, grid, numbers)
 
         def first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
             """The first configuration: nothing can be timed here."""
@@ -198,21 +225,37 @@ class _Watch:
         interpreter.InterpretedFunction.run = run
         Autotuner.run = first
 
-    def _launch(self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> Any:
+    def _is_wanted(self, kernel: str) -> bool:
+        """Whether it is the kernel that was named, or calls it; without such a name any of the file."""
+        if kernel not in self._kernels or self._named not in self._kernels:
+            return kernel in self._kernels
+        reached = [kernel]
+        for each in reached:
+            reached += [name for name in self._kernels[each].calls if name not in reached]
+        return self._named in reached
+
+    def _named_values(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        parameters = inspect.signature(kernel.fn).parameters.items()
+        defaults = {name: each.default for name, each in parameters if each.default is not inspect.Parameter.empty}
+        return {**defaults, **dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+
+    def _launch(self, kernel: Any, given: dict[str, Any], grid: Any, numbers: tuple[int, ...]) -> Any:
         known = self._kernels[kernel.__name__]
-        defaults = {
-            name: each.default
-            for name, each in inspect.signature(kernel.fn).parameters.items()
-            if each.default is not inspect.Parameter.empty
-        }
-        given = {**defaults, **dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
         tensors = {name: value for name, value in given.items() if isinstance(value, self._torch.Tensor)}
         before = {name: self._copied(value) for name, value in tensors.items()}
-        result = self._run(kernel, *args, grid=grid, warmup=False, **kwargs)
+        try:
+            with accesses(self._interpreter, tensors) as seen:
+                result = self._run(kernel, grid=numbers, warmup=False, **given)
+        except Exception as error:  # the example may catch it and say less
+            self._failure = f"{kernel.__name__} fails in Triton's interpreter: {error.__cause__ or error}"
+            raise
         if self._calls:
             self._launcher = self._calls[0]
-        changed = [name for name, value in tensors.items() if not self._is_same(value, before[name])]
-        numbers = tuple(grid(given)) if callable(grid) else tuple(grid)
+        changed = [
+            name
+            for name, value in tensors.items()
+            if name in seen.written or not self._is_same(value, before[name])  # views may overlap
+        ]
         options = {name: given[name] for name in OPTIONS if given.get(name) is not None}
         roles = {name: self._role(kernel, given, before, name, changed, numbers, tensors) for name in changed}
         runtime = [each.name for each in known.parameters if not each.is_constexpr]
@@ -221,7 +264,7 @@ class _Watch:
             "kernel": kernel.__name__,
             "grid": [int(each) for each in numbers],
             "other_grids": self._other_grids(grid, given, constants),
-            "arguments": [self._argument(name, given.get(name), roles) for name in runtime],
+            "arguments": [self._argument(name, given.get(name), before.get(name), roles) for name in runtime],
             "constants": constants,
             "options": options,
             "heuristics": [name for name in known.heuristics if name in constants],
@@ -267,7 +310,7 @@ class _Watch:
         first, second = (each.detach().contiguous().view(-1).view(self._torch.uint8) for each in (one, other))
         return bool(self._torch.equal(first, second))
 
-    def _argument(self, name: str, value: Any, roles: Mapping[str, str]) -> dict[str, Any]:
+    def _argument(self, name: str, value: Any, before: Any, roles: Mapping[str, str]) -> dict[str, Any]:
         if not isinstance(value, self._torch.Tensor):
             kind = type(value).__name__
             return {
@@ -275,7 +318,7 @@ class _Watch:
                 "kind": kind,
                 "value": value if isinstance(value, bool | int | float) else repr(value),
             }
-        numbers = value.detach().double() if value.numel() else self._torch.zeros(1)
+        numbers = before.detach().double() if value.numel() else self._torch.zeros(1)
         finite = numbers[self._torch.isfinite(numbers)]
         return {
             "name": name,
@@ -284,9 +327,17 @@ class _Watch:
             "shape": list(value.shape) if value.is_contiguous() else [self._reach(value)],
             "is_contiguous": value.is_contiguous(),
             "role": roles.get(name, "input"),
+            "is_finite": bool(numbers.isfinite().all()) and bool(value.detach().double().isfinite().all()),
             "low": float(finite.min()) if finite.numel() else 0.0,
             "high": float(finite.max()) if finite.numel() else 0.0,
+            "values": self._values(before),
         }
+
+    def _values(self, value: Any) -> Any:
+        """Whole numbers of 32 bits or more, which may be places, lengths and offsets: others would lead elsewhere."""
+        if value.dtype not in (self._torch.int32, self._torch.int64) or value.numel() > _MOST_VALUES:
+            return None
+        return value.detach().reshape(-1).numpy() if value.is_contiguous() else None
 
     def _reach(self, value: Any) -> int:
         """Elements from the first one to the last one."""
@@ -303,9 +354,12 @@ class _Watch:
     def document(self, file: Path, example: str) -> dict[str, Any]:
         """What was seen of the one kernel."""
         if not self._seen:
+            nothing = f"{example}() launched no kernel of {file.name}, and gave {repr(self._given)[:_SHOWN]}"
             raise ReferenceFailed(
-                f"{example}() launched no kernel of {file.name}, and gave {repr(self._given)[:_SHOWN]}",
-                hint="call the function that launches it there",
+                self._failure or nothing,
+                hint="memory by its address in an array cannot be an argument"
+                if "leaves the memory" in (self._failure or "")
+                else "call the function that launches it there, on arguments that it takes",
                 location=Location(file),
             )
         if len(self._seen) > 1:
@@ -357,34 +411,54 @@ class _Watch:
             return None
         name, given, before = self._launcher
         outputs = [each["name"] for each in seen["arguments"] if each.get("role") in ("output", "inout")]
-        for other, wrapped in vars(self._module).items():
-            function = getattr(wrapped, "__wrapped__", None)
-            if function is None or other == name or not _REFERENCE.search(other.lower()):
-                continue
+        for other, function, is_callers in self._references(name):
             call = self._call_of(function, given, own)
             if call is None:
                 continue
-            names = list(inspect.signature(function).parameters)
-            values = [self._copied(value) for value in list(before.values())[: len(names)]]
-            results = self._results(function, values)
-            if results is not None and self._are_near(results, [own[each] for each in outputs]):
-                return {"function": other, "call": call, "outputs": outputs}
+            values = [self._copied(before[each["given"]]) for each in call]
+            named = {each["as"]: value for each, value in zip(call, values, strict=True) if each["as"]}
+            results = self._results(function, [] if named else values, named)
+            places = self._places(results, [own[each] for each in outputs])
+            if places:
+                shapes = [list(results[place].shape) for place in places]
+                found = {name: each for name, *each in zip(outputs, places, shapes, strict=True)}
+                return {"function": other, "call": call, "outputs": found, "is_callers": is_callers}
         return None
 
+    def _references(self, launcher: str) -> Iterator[tuple[str, Any, bool]]:
+        """Functions by whose names they compute what is right: of the kernel's file, then of the example's."""
+        for other, wrapped in vars(self._module).items():
+            function = getattr(wrapped, "__wrapped__", None)
+            if function is not None and other != launcher and _REFERENCE.search(other.lower()):
+                yield other, function, False
+        for other, function in vars(self._caller).items():
+            is_own = isinstance(function, FunctionType) and function.__module__ == self._caller.__name__
+            if self._caller is not self._module and is_own and _REFERENCE.search(other.lower()):
+                yield other, function, True
+
     def _call_of(self, function: Any, given: dict[str, Any], own: dict[str, Any]) -> list[Any] | None:
-        """By parameter, the kernel's argument with its shape in the call, or a value."""
+        """What it takes: the kernel's arguments with their shapes in the call, or values; by name where it can be."""
+        parameters = inspect.signature(function).parameters
+        needed = [name for name, each in parameters.items() if each.default is inspect.Parameter.empty]
+        is_named = set(needed) <= set(given)
+        taken = [name for name in parameters if name in given] if is_named else list(given)[: len(parameters)]
         call: list[Any] = []
-        for value in list(given.values())[: len(inspect.signature(function).parameters)]:
-            if not isinstance(value, self._torch.Tensor):
-                if not self._is_literal(value):
-                    return None
-                call.append({"value": repr(value)})
-                continue
-            name = next((each for each, tensor in own.items() if tensor.data_ptr() == value.data_ptr()), None)
-            if name is None or not value.is_contiguous():
+        for each in taken:
+            told = self._told(given[each], own)
+            if told is None:
                 return None
-            call.append({"name": name, "shape": list(value.shape)})
-        return call if len(call) == len(inspect.signature(function).parameters) else None
+            call.append({**told, "given": each, "as": each if is_named else ""})
+        return call if is_named or len(call) == len(parameters) else None
+
+    def _told(self, value: Any, own: dict[str, Any]) -> dict[str, Any] | None:
+        """One value as text, or as the kernel's argument that it is; None if it is neither."""
+        if not isinstance(value, self._torch.Tensor):
+            return {"value": repr(value)} if self._is_literal(value) else None
+        same = (each for each, tensor in own.items() if tensor.data_ptr() == value.data_ptr())
+        name = next(same, None)
+        if name is None or not value.is_contiguous() or own[name].numel() != value.numel():
+            return None
+        return {"name": name, "shape": list(value.shape)}
 
     def _is_literal(self, value: Any) -> bool:
         """Whether its text gives it again where PyTorch alone is imported; a device's or an infinity's does not."""
@@ -394,20 +468,31 @@ class _Watch:
             return isinstance(value, self._torch.dtype)
         return True
 
-    def _results(self, function: Any, values: list[Any]) -> list[Any] | None:
+    def _results(self, function: Any, values: list[Any], named: dict[str, Any]) -> list[Any]:
         try:
-            result = function(*values)
+            result = function(*values, **named)
         except Exception:  # it may be something else than a reference
-            return None
+            return []
         found = list(result) if isinstance(result, tuple | list) else [result]
-        return found if all(isinstance(each, self._torch.Tensor) for each in found) else None
+        return found if all(isinstance(each, self._torch.Tensor) for each in found) else []
 
-    def _are_near(self, results: list[Any], outputs: list[Any]) -> bool:
-        if len(results) != len(outputs) or any(a.numel() != b.numel() for a, b in zip(results, outputs, strict=True)):
+    def _places(self, results: list[Any], outputs: list[Any]) -> list[int]:
+        """Which result each output is; empty where one is missing."""
+        places: list[int] = []
+        for output in outputs:
+            rest = (place for place in range(len(results)) if place not in places)
+            place = next((each for each in rest if self._is_near(results[each], output)), None)
+            if place is None:
+                return []
+            places.append(place)
+        return places
+
+    def _is_near(self, result: Any, output: Any) -> bool:
+        """By the largest value that is finite; where one is not, the other is the same."""
+        if result.numel() != output.numel() or not output.numel():
             return False
-        for result, output in zip(results, outputs, strict=True):
-            one, other = result.detach().double().reshape(-1), output.detach().double().reshape(-1)
-            scale = float(other.abs().max()) if other.numel() else 0.0
-            if not float((one - other).abs().max() if other.numel() else 0.0) <= _ALLOWED_ERROR * max(scale, 1e-6):
-                return False
-        return True
+        one, other = (each.detach().double().reshape(-1) for each in (result, output))
+        is_same = (one == other) | (one.isnan() & other.isnan())
+        finite = other[other.isfinite()].abs()
+        scale = max(float(finite.max()) if finite.numel() else 0.0, 1e-6)
+        return bool((is_same | ((one - other).abs() <= _ALLOWED_ERROR * scale)).all())

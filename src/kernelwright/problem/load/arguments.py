@@ -183,7 +183,7 @@ def _read_distribution(entry: TomlTable, role: Role, dtype: str, *, folder: Path
     kind = _read_kind(entry, dtype)
     if role not in ("input", "inout"):
         for key in ("value", *_FILL_KEYS) if role != "scalar" else _FILL_KEYS:
-            if key in entry:
+            if key in entry and (key, role) != ("special", "output"):
                 raise SpecError(
                     f"{key!r} is for arguments that are filled, and {entry.name} is {role}",
                     hint='remove it, or give the argument role = "input" or "inout"',

@@ -32,6 +32,8 @@ from kernelwright.imports import require
 from kernelwright.source.triton.reading import OPTIONS
 
 _PURPOSE = "compiling a Triton kernel"
+NOT_FINITE = ("inf", "-inf", "nan")
+"""Constants that no expression has; a text stands for them."""
 _WARP_SIZE = 32
 _TENSOR_MEMORY_COLUMNS = 512
 """Of a multiprocessor that has tensor memory; Triton's own limit."""
@@ -174,10 +176,12 @@ def launch_arguments(unit: BuildUnit, entry: str) -> list[object]:
 
 
 def _constant(text: str) -> object:
-    """A literal; a text that names a type of Triton (`tl.float16`) is that type, and the text `None` is None."""
+    """A literal; a text that names a type of Triton (`tl.float16`) is that, as are `None` and numbers as `inf`."""
     value = ast.literal_eval(text)
     if value == "None":
         return None
+    if value in NOT_FINITE:
+        return float(value)
     if isinstance(value, str) and re.fullmatch(r"tl\.\w+", value):
         language = require("triton.language", purpose=_PURPOSE)
         return getattr(language, value[3:], value)
