@@ -128,7 +128,7 @@ class _Table:
                 low <= sizes[name] <= high and sizes[name] % step == 0 for name, (low, high, step) in self.spans.items()
             )
             and all(each.evaluate(sizes) == sizes[name] for name, each in self.derived.items())
-            and self.bytes.evaluate(sizes) <= self.most_bytes  # type: ignore[operator]
+            and self.bytes.evaluate(sizes) <= self.most_bytes
         )
 
     def sizes_of(self, given: Mapping[str, Any]) -> Sizes | None:
@@ -218,7 +218,7 @@ class _Tuned:
         sizes = table.sizes_of(own)
         if sizes is not None:
             before, after = (
-                tuple(int(each.evaluate({**table.limits, **sizes, **_numbers(names)})) for each in table.grid)  # type: ignore[arg-type]
+                tuple(int(each.evaluate({**table.limits, **sizes, **_numbers(names)})) for each in table.grid)
                 for names in (own, new)
             )
             if _extents(grid) == _extents(before):
