@@ -30,7 +30,7 @@ def numbers_in_c(text: str) -> frozenset[float]:
     or shift of literals (`60 * 60`, `1 << 10`) the value counts beside its parts.
     """
     code = masked(text)
-    named = {each.name: each.text for each in macro_definitions(text) if not each.is_guarded}
+    named = {each.name: each.body for each in macro_definitions(text) if not each.is_guarded}
     tokens = without_blanks(list(tokens_of(without_directives(code))))
     texts = [tokens, *(without_blanks(list(tokens_of(each))) for each in named.values())]
     return frozenset(value for each in texts for value in _values(each))

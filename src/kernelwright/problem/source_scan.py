@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import directives, masked, matching, without_directives, words_of
+from kernelwright.source.lexer import MacroDefinition, directives, masked, matching, without_directives, words_of
 
 AddressSpace = Literal["global", "local", "constant", "private"]
 
@@ -77,17 +77,6 @@ def _python_words(source: str) -> frozenset[str]:
     return frozenset(words | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)})
 
 
-@dataclass(frozen=True, slots=True)
-class MacroDefinition:
-    """One `#define` of a macro without arguments."""
-
-    name: str
-    text: str
-    line: int
-    is_guarded: bool
-    """Whether it stands under `#ifndef` of its own name, so that a definition from outside wins."""
-
-
 def macro_definitions(source: str) -> tuple[MacroDefinition, ...]:
     """The macros without arguments that a C source defines, in order."""
     code = masked(source)
@@ -105,7 +94,8 @@ def macro_definitions(source: str) -> tuple[MacroDefinition, ...]:
                 guards.pop()
         defined = each.definition
         if defined is not None and defined.parameters is None:
-            found.append(MacroDefinition(defined.name, defined.body.strip(), line, defined.name in guards))
+            is_guarded = defined.name in guards
+            found.append(replace(defined, body=defined.body.strip(), line=line, is_guarded=is_guarded))
     return tuple(found)
 
 
@@ -146,7 +136,7 @@ def scan_kernels(source: str, language: Language) -> tuple[KernelSignature, ...]
 def _kernel_words(source: str, language: Language) -> tuple[str, ...]:
     """What marks a kernel: the language's own words, and macros that hold one of them."""
     words = _QUALIFIER_WORDS[language]
-    own = [each.name for each in macro_definitions(source) if set(words_of(each.text)) & set(words)]
+    own = [each.name for each in macro_definitions(source) if set(words_of(each.body)) & set(words)]
     return (*words, *own)
 
 

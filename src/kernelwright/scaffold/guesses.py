@@ -12,12 +12,7 @@ from pathlib import Path
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.checks import check_name
 from kernelwright.problem.dtypes import DTYPES, Dtype, dtype_of_c_type, is_vector_c_type
-from kernelwright.problem.source_scan import (
-    MacroDefinition,
-    macro_definitions,
-    scan_kernels,
-    used_words,
-)
+from kernelwright.problem.source_scan import macro_definitions, scan_kernels, used_words
 from kernelwright.scaffold.declared_space import DeclaredArgument, DeclaredSpace
 from kernelwright.scaffold.signature import (
     KernelParameter,
@@ -29,7 +24,7 @@ from kernelwright.scaffold.signature import (
     pointer_uses,
 )
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import masked
+from kernelwright.source.lexer import MacroDefinition, masked
 
 _BLOCKS: Mapping[int, tuple[tuple[tuple[int, ...], int], ...]] = {
     1: (((32, 64, 128, 256, 512), 256),),
@@ -140,7 +135,7 @@ class Guesses:
         blocks = []
         for axis, (values, default) in enumerate(_BLOCKS[self.dimensions]):
             if axis < len(tunable) and (len(tunable) == self.dimensions or self.dimensions == 1):
-                number = int(tunable[axis].text)
+                number = int(tunable[axis].body)
                 blocks.append(_Block(tunable[axis].name, _around(number), number))
                 continue
             suffix = "" if self.dimensions == 1 else f"_{_AXES[axis]}"
@@ -253,11 +248,11 @@ def _tunable_macros(source: str) -> Iterator[MacroDefinition]:
     words = used_words(source, "cuda")
     seen: set[str] = set()
     for macro in macro_definitions(source):
-        number = _INTEGER.fullmatch(macro.text)
+        number = _INTEGER.fullmatch(macro.body)
         if number and int(number[1]) > 0 and macro.name in words and macro.name not in seen:
             seen.add(macro.name)
             if macro.is_guarded:
-                yield MacroDefinition(macro.name, number[1], macro.line, macro.is_guarded)
+                yield replace(macro, body=number[1])
 
 
 def _around(number: int) -> tuple[int, ...]:

@@ -275,13 +275,17 @@ _DEFINED = re.compile(rf"{_BLANKS}(?P<name>\w++)(?:\((?P<parameters>[^)]*+)\))?(
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class MacroDefinition:
     """What a `#define` says, as text."""
 
     name: str
     parameters: tuple[str, ...] | None
     """None for a macro without arguments."""
     body: str
+    line: int = 0
+    """Where it stands, from 1; 0: not told."""
+    is_guarded: bool = False
+    """Whether it stands under `#ifndef` of its own name, so that a definition from outside wins."""
 
     @property
     def words(self) -> list[str]:
@@ -320,13 +324,13 @@ class Directive:
         return self.rest_start + len(self.rest)
 
     @property
-    def definition(self) -> Definition | None:
+    def definition(self) -> MacroDefinition | None:
         """What it defines; None where it is no `#define`, or a broken one."""
         found = _DEFINED.match(self.rest) if self.word == "define" else None
         if found is None:
             return None
         parameters = None if found["parameters"] is None else tuple(words_of(found["parameters"]))
-        return Definition(found["name"], parameters, found["body"])
+        return MacroDefinition(found["name"], parameters, found["body"])
 
     @property
     def guarded(self) -> str:
@@ -352,7 +356,7 @@ def _directives(code: str) -> tuple[Directive, ...]:
     )
 
 
-def definitions_of(code: str) -> tuple[Definition, ...]:
+def definitions_of(code: str) -> tuple[MacroDefinition, ...]:
     """Every `#define` in masked code, in order, of all branches."""
     return tuple(each for each in (directive.definition for directive in directives(code)) if each is not None)
 

@@ -267,7 +267,7 @@ def _check_defines_in_source(template: Template) -> None:
         if macro.name in ours and not macro.is_guarded:
             raise SpecError(
                 f"the source defines {macro.name} itself, so the parameter's values would never reach the kernel",
-                hint=f"guard it: #ifndef {macro.name} / #define {macro.name} {macro.text} / #endif",
+                hint=f"guard it: #ifndef {macro.name} / #define {macro.name} {macro.body} / #endif",
                 location=Location(shown_path(template.file), macro.line),
             )
 

@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from kernelwright.source.lexer import (
-    Definition,
+    MacroDefinition,
     Token,
     definitions_of,
     directives,
@@ -56,9 +56,9 @@ def unconditional(code: str) -> str:
 # -- what ends a statement
 
 
-def ending_statements(definitions: Sequence[Definition]) -> frozenset[str]:
+def ending_statements(definitions: Sequence[MacroDefinition]) -> frozenset[str]:
     """Macros without arguments all of whose texts end a statement by `;`: what follows them begins another one."""
-    bodies: dict[str, list[Definition]] = {}
+    bodies: dict[str, list[MacroDefinition]] = {}
     for each in definitions:
         bodies.setdefault(each.name, []).append(each)
     return frozenset(
@@ -68,7 +68,7 @@ def ending_statements(definitions: Sequence[Definition]) -> frozenset[str]:
     )
 
 
-def controlling(definitions: Sequence[Definition]) -> frozenset[str]:
+def controlling(definitions: Sequence[MacroDefinition]) -> frozenset[str]:
     """Macros that hold an `if` or a loop: what follows them is a statement of its own."""
     return frozenset(each.name for each in definitions if _CONTROLS & set(each.words))
 
@@ -99,7 +99,7 @@ def pasted_parts(code: str, outside: AbstractSet[str]) -> frozenset[str]:
     return frozenset(parts | _arguments(text, pasting, names=names, everywhere=is_open))
 
 
-def _pasting(definitions: Sequence[Definition]) -> frozenset[str]:
+def _pasting(definitions: Sequence[MacroDefinition]) -> frozenset[str]:
     """Macros that paste, or whose text names one that does."""
     found = {each.name for each in definitions if "##" in each.body}
     while True:
