@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from busy import ignore_busy_machine
 from kernelwright.agent.base import DebugContext, Declined, Draft, TemplateContext
 from kernelwright.backend.base import Artifact, BuildUnit, StateVariable
 from kernelwright.backend.opencl.driver import is_pocl
@@ -191,7 +192,7 @@ def running(
     machine, subject = LocalMachine(), TuningProblem.load(folder)
     settings = TuneSettings(build_processes=1, data_seed=3, seconds_per_measurement=0.1)
     with machine.runner(subject.problem, machine.device("opencl:cpu", "opencl"), settings) as runner:
-        assert isinstance(runner, LocalRunner)
+        ignore_busy_machine(runner)
         runner.calibrate(subject.baseline)
         yield runner, subject, request.param
 

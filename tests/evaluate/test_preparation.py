@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from busy import ignore_busy_machine
 from kernelwright.errors import BudgetTooShort
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.device.lock import DeviceLock
@@ -142,6 +143,7 @@ def runner_of(monkeypatch: pytest.MonkeyPatch) -> object:
         settings = TuneSettings(build_processes=1, data_seed=3, seconds_per_measurement=0.1)
         runner = machine.runner(subject.problem, machine.device("opencl", "opencl"), settings)
         assert isinstance(runner, LocalRunner)
+        ignore_busy_machine(runner)
         running.append(runner.__enter__())
         return runner, subject
 

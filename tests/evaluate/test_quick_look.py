@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from busy import ignore_busy_machine
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.device_queue import processes
 from kernelwright.evaluate.device_queue.fast_checks import FastChecks
@@ -31,11 +30,6 @@ def folder(tmp_path_factory, write_saxpy):
     )
 
 
-def ignore_busy_machine(lane):
-    """A launch that waited for a core has a long wall time, which a quick look takes for work that is hidden."""
-    lane.process.settings = replace(lane.process.settings, wall_ratio_limit=1e6)
-
-
 def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None):
     asked = []
     plain = LOOK
@@ -54,7 +48,7 @@ def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None
     with machine.runner(subject.problem, device, settings) as runner:
         for station in runner._stations:
             station.lane.process.can_judge_aside = is_aside
-            ignore_busy_machine(station.lane)
+        ignore_busy_machine(runner)
         runner.calibrate(subject.baseline)
         for block in (16, 64, 128):
             candidate = Candidate(subject.template, Config({"BLOCK": block, "ITEMS": 2}))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from busy import ignore_busy_machine
 from kernelwright.evaluate.base import Reproducing, Reproduction
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed
@@ -35,6 +36,7 @@ def compared(
         TuneSettings(build_processes=1, data_seed=3),
     )
     with machine.runner(subject.problem, machine.device("opencl", "opencl"), settings) as runner:
+        ignore_busy_machine(runner)
         runner.calibrate(subject.baseline)
         assert isinstance(runner, Reproducing)
 
@@ -80,6 +82,7 @@ def test_both_near_the_reference_can_be_too_far_from_each_other(
         TuneSettings(build_processes=1, data_seed=3),
     )
     with machine.runner(subject.problem, machine.device("opencl", "opencl"), settings) as runner:
+        ignore_busy_machine(runner)
         runner.calibrate(subject.baseline)
         assert isinstance(runner, Reproducing)
         found = runner.reproduce(subject.baseline, Candidate(subject.template, Config({"BLOCK": 32, "ITEMS": 2})))

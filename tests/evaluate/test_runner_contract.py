@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from busy import ignore_busy_machine
 from kernelwright.evaluate.base import EvaluationRequest
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
@@ -68,6 +69,7 @@ def opencl_subject(
     device = machine.device(None, "opencl")
     settings = TuneSettings(build_processes=2, seconds_per_measurement=0.1)
     with machine.runner(loaded.problem, device, settings) as runner:
+        ignore_busy_machine(runner)
         runner.calibrate(loaded.baseline)
         yield subject_of(folder, runner)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from busy import ignore_busy_machine
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.base import EvaluationRequest
@@ -42,7 +43,9 @@ def subject(saxpy: Path) -> TuningProblem:
 
 def runner_on(devices: tuple[DeviceInfo, ...], subject: TuningProblem) -> LocalRunner:
     settings = TuneSettings(seconds_per_measurement=0.1).evaluation(is_cpu=True, core_count=2)
-    return LocalRunner(subject.problem, devices[0], settings, peers=devices[1:])
+    runner = LocalRunner(subject.problem, devices[0], settings, peers=devices[1:])
+    ignore_busy_machine(runner)
+    return runner
 
 
 def evaluate_all(runner: LocalRunner, subject: TuningProblem) -> Iterator[tuple[Outcome, Cost]]:

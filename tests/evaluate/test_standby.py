@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
+from busy import ignore_busy_machine
 from kernelwright.backend.base import BuildUnit
 from kernelwright.evaluate.base import EvaluationRequest
 from kernelwright.evaluate.device.worker import CheckJob
@@ -103,7 +103,7 @@ def test_a_crash_is_blamed_after_the_baseline_ran_and_the_next_candidate_goes_to
     with machine.runner(subject.problem, machine.device("opencl", "opencl"), settings) as runner:
         process = runner._stations[0].lane.process
         process.can_judge_aside = True
-        process.settings = replace(process.settings, wall_ratio_limit=1e6)
+        ignore_busy_machine(runner)
         runner.calibrate(subject.baseline)
         monkeypatch.setattr(WorkerProcess, "call", call)
         process.standby.settle()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from busy import ignore_busy_machine
 from kernelwright.evaluate.base import EvaluationRequest
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Outcome, Passed
@@ -66,6 +67,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Outcome]:
     settings = TuneSettings(seconds_per_measurement=0.1, build_processes=1)
     found: dict[int, Outcome] = {}
     with machine.runner(subject.problem, machine.device("opencl", "opencl"), settings) as runner:
+        ignore_busy_machine(runner)
         runner.calibrate(subject.baseline)
         for dropped in (0, 1, 2, 3):
             candidate = Candidate(subject.template, Config({"DROPPED": dropped}))

@@ -10,6 +10,7 @@ from honest_kernels import honest_kernels
 from honest_problems import CASES, write_problem
 from near_faults import near_faults
 
+from busy import ignore_busy_machine
 from kernelwright.evaluate.base import EvaluationRequest
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Outcome
@@ -29,6 +30,7 @@ def outcomes_of(problem: str, folder: Path, data_seed: int) -> dict[tuple[str, s
     settings = TuneSettings(seconds_per_measurement=0.1, data_seed=data_seed)
     found: dict[tuple[str, str], Outcome] = {}
     with machine.runner(subject.problem, machine.device(None, "opencl"), settings) as runner:
+        ignore_busy_machine(runner)
         runner.calibrate(subject.baseline)
         for key, source in {**HONEST, **FAULTS}.items():
             if key[0] == problem:
