@@ -7,7 +7,7 @@ computed in another way is refused by its name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -17,6 +17,7 @@ from kernelwright.modules.exchange.definition import Definition
 from kernelwright.modules.exchange.inputs import ProblemNames, fill_of, shape_texts, usable_name
 from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.includes import includes_in
 from kernelwright.problem.source_scan import KernelParameter, scan_kernels
 from kernelwright.source.lexer import masked, matching
 
@@ -43,6 +44,15 @@ def cuda_problem(
     return _Reading(definition, names, solution, workload).problem()
 
 
+def _in_one(texts: Sequence[str], own: Collection[str]) -> str:
+    """All files in one text, in which none includes another one."""
+    lines = "\n".join(texts).split("\n")
+    for each in includes_in("\n".join(lines)):
+        if each.is_quoted and not each.is_macro and PurePosixPath(each.name).name in own:
+            lines[each.line - 1] = ""
+    return "\n".join(lines)
+
+
 class _Reading:
     """One solution while it is read."""
 
@@ -55,9 +65,7 @@ class _Reading:
             (each for each in solution["texts"] if PurePosixPath(each).suffix in _SUFFIXES),
             key=lambda each: _SUFFIXES.index(PurePosixPath(each).suffix),
         )
-        own = "|".join(re.escape(PurePosixPath(each).name) for each in paths)
-        self.text = "\n".join(solution["texts"][each] for each in paths)
-        self.text = re.sub(rf'(?m)^\s*#\s*include\s*"(?:[^"]*/)?(?:{own})".*$', "", self.text)
+        self.text = _in_one([solution["texts"][each] for each in paths], {PurePosixPath(each).name for each in paths})
         self._functions = dict(_functions_of(masked(self.text)))
         self._tensors = self._named_tensors()
 
