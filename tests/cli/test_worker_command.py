@@ -24,6 +24,8 @@ def ended(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]
     [
         (["--runner", "spool:"], "names no folder"),
         (["--runner", "ssh:gpu"], "say spool:DIR"),
+        (["--runner", "ray:nowhere"], "'nowhere' is no address of a Ray cluster"),
+        (["--runner", "slurm:partion=gpu"], "did you mean 'partition'"),
         (["--in-flight", "0"], "in-flight"),
         (["--part", "0"], "part"),
         (["--part", "8"], "--part 8 has no effect here"),
@@ -35,6 +37,23 @@ def test_a_runner_that_is_none_is_refused(
     status, err = ended(capsys, "optimize", saxpy, *words)
     assert status == 2
     assert told in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--runner", "spool:other"], "asks no other"),
+        (["--runner", "ray", "--until-idle"], "goes on until Ctrl-C"),
+        (["--runner", "ray:"], "no address"),
+    ],
+)
+def test_a_worker_with_a_cluster_has_words_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    status, err = ended(capsys, "worker", "--spool", tmp_path / "spool", "--create", *words)
+    assert status == 2
+    assert told in err
+    assert not (tmp_path / "spool").exists()
 
 
 def test_a_folder_of_something_else_is_no_spool(

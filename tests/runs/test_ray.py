@@ -19,7 +19,8 @@ from test_spool_runs import wait_until
 
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.base import EvaluationFuture, EvaluationRequest, MeasuringRunner
-from kernelwright.optimization.optimize import replay_optimize
+from kernelwright.optimization.optimize import optimize, replay_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.model import Problem
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.testing.simulated import SimulatedRunner
@@ -101,6 +102,12 @@ def test_a_node_of_ray_is_killed_and_the_run_finds_what_one_machine_finds(
 def test_an_address_without_a_cluster_is_told_at_once() -> None:
     with pytest.raises(InfrastructureError, match=r"no Ray cluster at 127\.0\.0\.1:9: Connection refused"):
         RayCluster("127.0.0.1:9")
+
+
+def test_a_run_tells_what_keeps_its_devices_away(saxpy: Path, tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match=r"no Ray cluster at 127\.0\.0\.1:9: Connection refused"):
+        optimize(saxpy, settings=OptimizeSettings(runner="ray:127.0.0.1:9"), run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def marked(mark: str) -> dict[int, str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from spool_runs import in_thread
 from test_spool_runs import wait_until
 
-from kernelwright.errors import InfrastructureError, UsageError
+from kernelwright.errors import BaselineFailed, InfrastructureError, UsageError
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.runners import absolute, check_runner, read_slurm
 from kernelwright.worker import slurm_jobs
@@ -144,18 +147,11 @@ def alive(words: str) -> list[str]:
 
 @pytest.mark.thorough
 @pytest.mark.opencl
-def test_a_run_asks_local_jobs_and_leaves_none(saxpy: Path, tmp_path: Path) -> None:
+def test_a_local_job_answers_a_run_and_none_is_left(tmp_path: Path, write_saxpy: Callable[..., Path]) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed: pip install 'kernelwright[slurm]'")
-    from kernelwright.optimization.optimize import optimize
-    from kernelwright.optimization.settings import OptimizeSettings
-    from kernelwright.tuning.settings import Budget, TuneSettings
-
     spool = tmp_path / "spool"
-    tune = TuneSettings(budget=Budget(evaluations=3), searcher="random", finalists=1, comparison_rounds=10)
-    settings = OptimizeSettings(tune=tune, runner=f"slurm:local,spool={spool}", part_evaluations=2, most_nodes=1)
-    result = optimize(saxpy, settings=settings, run=tmp_path / "run")
-    assert result.evaluated_count >= 1
-    assert result.view.comparison is not None
-    jobs = list((spool / "jobs").glob("*_submitted.pkl"))
-    assert len(jobs) == 1
-    assert not alive(str(spool))
+    broken = write_saxpy(tmp_path / "saxpy", ("#ifndef", "#error nobody builds this\n#ifndef"))
+    with pytest.raises(BaselineFailed, match=r"the worker .* says: .* does not build"):
+        optimize(broken, settings=OptimizeSettings(runner=f"slurm:local,spool={spool}"), run=tmp_path / "run")
+    assert len(list((spool / "jobs").glob("*_submitted.pkl"))) == 1
+    wait_until(lambda: not alive(str(spool)))

@@ -54,6 +54,6 @@ StartOption = Annotated[
 SearcherOption = Annotated[str, typer.Option(help="Of each structure's parameters; as for `tune`.")]
 PartOption = Annotated[
     int | None,
-    typer.Option(help="Evaluations that a spool is asked for with each new structure (24).", min=1, max=1000),
+    typer.Option(help="Elsewhere: evaluations asked for with each new structure (24).", min=1, max=1000),
 ]
 MemoryFlag = Annotated[bool, typer.Option(help="Use what earlier runs have learnt, and add to it.")]

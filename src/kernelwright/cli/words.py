@@ -38,10 +38,10 @@ RolesOption = Annotated[
     Path | None, typer.Option(help="TOML file: model, temperature, effort and tokens of each role; pace; window.")
 ]
 RunnerOption = Annotated[
-    str, typer.Option(help="Where the device is: spool:DIR, a folder that `kernelwright worker` serves elsewhere.")
+    str, typer.Option(help="Where devices are: ray, ray:HOST:PORT, slurm:WORDS, spool:DIR (default: here).")
 ]
 InFlightOption = Annotated[
-    int | None, typer.Option(help="Structures under way at once (default: 1; 4 with a spool).", min=1, max=64)
+    int | None, typer.Option(help="Structures under way at once (default: 1; 4 elsewhere).", min=1, max=64)
 ]
 JobsOption = Annotated[int | None, typer.Option(help="Build processes (default: most of the cores).", min=1, max=256)]
 RoundsOption = Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5, max=10_000)]

@@ -75,7 +75,7 @@ def _solution(run: ExportedRun, record: Mapping[str, Any], sources: Mapping[str,
         "name": re.sub(r"[^\w.-]", "_", f"kernelwright_{run.identifier}_{run.view.started.run_id}"),
         "definition": record["name"],
         "author": f"Kernelwright {run.view.started.version}",
-        "description": f"{run.claim}. Tuned on {run.device_name}; the baseline serves other sizes.",
+        "description": f"{run.claim}. Tuned on {run.device_name}.",
         "spec": spec,
         "sources": [{"path": path, "content": text} for path, text in sources.items()],
     }
@@ -105,6 +105,7 @@ def _checks(record: Mapping[str, Any]) -> str:
 
 def _cuda_sources(run: ExportedRun, record: Mapping[str, Any]) -> dict[str, str]:
     package = f"kernelwright_{run.identifier}"
+    list(_sizes(run, record))  # refuses what the operator would have to be told
     files = {path: data.decode() for path, data in torch_files(run).items()}
     names = {own: name for name, own in record["inputs"].items()}
     given = [names[each.name] for each in run.problem.arguments if each.role == "input"]

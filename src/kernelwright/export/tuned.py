@@ -233,7 +233,7 @@ class _Tuned:
         if not self._is_known:
             self._is_known = True
             device, version = here()
-            own = kernel_hash(inspect.getsource(getattr(self.fn, "fn", self.fn)))
+            own = _text_hash(self.fn)
             reasons = [_reason(table, device, version, own) for table in self._tables]
             self._table = next((t for t, reason in zip(self._tables, reasons, strict=True) if reason is None), None)
             if self._table is None:
@@ -267,6 +267,16 @@ def _reason(table: _Table, device: str | None, version: str, own: str) -> str | 
     if version != table.triton:
         return f"it was tuned with Triton {table.triton or '(not recorded)'}, and this is {version}"
     return None if own == table.hash else "it is for another text of the kernel"
+
+
+def _text_hash(kernel: Any) -> str:
+    """Of the function inside; empty where its text is not to be had."""
+    while not inspect.isfunction(kernel) and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    try:
+        return kernel_hash(inspect.getsource(kernel))
+    except (OSError, TypeError, ValueError, SyntaxError):
+        return ""
 
 
 def _sizes(dispatch: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

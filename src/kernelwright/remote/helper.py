@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from types import TracebackType
@@ -78,7 +79,7 @@ class SpoolHelper:
     def close(self) -> None:
         """End it: first by asking, so that it cancels jobs and ends actors on other machines."""
         with self._open:  # which kills what is left of its group
-            self._process.terminate()
+            os.kill(self._process.pid, signal.SIGTERM)  # `terminate` would take its exit status out of the kernel
             end_s = time.monotonic() + END_S
             while self._how_it_ended() is None and time.monotonic() < end_s:
                 time.sleep(POLL_S)

@@ -35,6 +35,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
         ({"reference": "def run(x): pass"}, "run takes x, and the inputs are x, weight, eps"),
         ({"custom_inputs_entrypoint": "make"}, "defines no function 'make'"),
         ({"name": 3}, "'name' is 3, expected a text"),
+        ({"inputs": {"x": {"shape": [], "dtype": "int32); import os #"}}}, "which is no name"),
         ({"axes": {"rows": {"type": "expr", "expression": "__import__('os')"}}}, "__import__"),
     ],
 )
@@ -57,6 +58,7 @@ def test_a_definition_that_breaks_the_schema_is_refused_by_name(
         ('{"axes": {"rows": 0}, "inputs": {}}', "the axis 'rows' is 0, expected a number from 1 on"),
         ('{"axes": {}, "inputs": {"x": {"type": "file"}}}', "the input 'x' is of type 'file'"),
         ('{"axes": {}, "inputs": {"x": {"type": "scalar", "value": "1"}}}', "the scalar 'x' is '1'"),
+        ('{"axes": {}, "inputs": {"x": {"type": "scalar", "value": NaN}}}', "the scalar 'x' is nan"),
         ('{"definition": "another", "workload": {}}', "the trace is of 'another', not of 'rms_of_rows'"),
     ],
 )

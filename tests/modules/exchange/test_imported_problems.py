@@ -147,3 +147,18 @@ def test_inputs_of_data_are_kept_as_they_are(in_tmp: Path, capsys: pytest.Captur
     status, _, error = run(capsys, "init", "definition.json", "--out", "q")
     assert status == 2
     assert "holds no tensor 't'" in error
+
+
+@pytest.mark.thorough  # workers load PyTorch
+def test_a_reference_of_multiples_only_is_lowered_at_multiples_of_its_workload(
+    in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Primes do not pass its check; and a name with a line end writes no line of its own."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    checked = NORM.replace("    wide =", "    assert x.shape[0] % 8 == 0, x.shape\n    wide =")
+    write(in_tmp, definition={**DEFINITION, "reference": checked, "name": "a\nb = 1"}, workloads=(workload(8, 3),))
+    status, _, error = run(capsys, "init", "definition.json", "--out", "p")
+    assert status == 0, error
+    (step,) = load_template(load_problem(in_tmp / "p")).steps
+    assert sorted(step.grid[0].names) == ["groups", "rows"]
+    assert "b = 1" not in (in_tmp / "p/problem.toml").read_text()

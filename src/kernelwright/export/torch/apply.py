@@ -185,7 +185,7 @@ def _taken(
         given = bound.args
     try:
         tensors: dict[str, Any] = answer._taken(module, given)  # noqa: SLF001 - our own file's
-    except (ValueError, AttributeError, IndexError):
+    except (ValueError, AttributeError, IndexError, KeyError):
         return None
     if torch.is_grad_enabled() and any(each.requires_grad for each in tensors.values()):
         return None

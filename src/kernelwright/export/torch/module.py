@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from kernelwright.evaluate.device.arena import Job
 from kernelwright.export.subject import ExportedRun, one_line
 from kernelwright.export.torch.expression import docstring_safe, literal
 from kernelwright.modules.graph import GraphNode
-from kernelwright.modules.library import VIEWS, call_text, outputs_before, word
+from kernelwright.modules.library import VIEWS, call_text, outputs_before, read_by, word
 from kernelwright.modules.problem_files import MODULE, signature_of
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Problem
@@ -203,11 +203,15 @@ def _taken(module, given):
     return named
 
 
+def _allocate(tensors, names):
+    device = next(iter(tensors.values())).device
+    for name in names:
+        shape, dtype = _OUTPUTS[name]
+        tensors[name] = torch.empty(shape, dtype=dtype, device=device)
+
+
 def _computed(named):
-    device = next(iter(named.values())).device
-    for name, (shape, dtype) in _OUTPUTS.items():
-        named[name] = torch.empty(shape, dtype=dtype, device=device)
-    _steps(named, _memory(device))
+    _steps(named, _memory(next(iter(named.values())).device))
     return named
 
 
@@ -224,22 +228,44 @@ def _run(module, given):
 
 
 def _steps(template: Template, signature: Mapping[str, Any]) -> str:
-    """Launches by their numbers, and the library's calls between them, each as early as it can be."""
-    nodes = [[GraphNode(name, op, given, ()) for name, op, given in call] for call in signature["calls"]]
-    before = outputs_before([tuple(call) for call in nodes], signature["outputs"])
-    body: list[str] = []
+    """Launches by their numbers, and the library's calls between them, each as early as it can be.
+
+    A buffer is allocated before the first step that has it, and freed after the last one.
+    """
+    calls = [[GraphNode(name, op, given, ()) for name, op, given in call] for call in signature["calls"]]
+    before = outputs_before([tuple(call) for call in calls], signature["outputs"])
+    steps: list[tuple[list[str], set[str]]] = []
     done = 0
-    for call in sorted(nodes, key=lambda call: launches_before(template, before[call[-1].name])):
-        place = launches_before(template, before[call[-1].name])
+
+    def launch_until(place: int) -> None:
+        nonlocal done
         if place > done:
-            body.append(f"_launch(tensors, memory, {done}, {place})")
+            taken = {name for step in template.steps[done:place] for name in step.arguments or ()}
+            steps.append(([f"_launch(tensors, memory, {done}, {place})"], taken))
             done = place
-        body += _called(call)
-    if done < len(template.steps):
-        body.append(f"_launch(tensors, memory, {done}, {len(template.steps)})")
-    lines = "".join(f"    {line}\n" for line in body)
-    head = "@torch.no_grad()\n" if nodes else ""
+
+    for call in sorted(calls, key=lambda call: launches_before(template, before[call[-1].name])):
+        launch_until(launches_before(template, before[call[-1].name]))
+        steps.append((_called(call), {*read_by(call), call[-1].name}))
+    launch_until(len(template.steps))
+    head = "@torch.no_grad()\n" if calls else ""
+    lines = "".join(f"    {line}\n" for line in _with_lives(steps, signature))
     return f"{head}def _steps(tensors, memory):\n{lines}"
+
+
+def _with_lives(steps: Sequence[tuple[list[str], set[str]]], signature: Mapping[str, Any]) -> Iterator[str]:
+    """The steps with what is allocated before each, and what is freed after it."""
+    passing = [call[-1][0] for call in signature["calls"]]
+    kept = {*signature["results"], *signature["updates"].values()} if passing else {*signature["outputs"]}
+    last = {name: place for place, (_, taken) in enumerate(steps) for name in taken}
+    made: set[str] = set()
+    for place, (lines, taken) in enumerate(steps):
+        if new := [name for name in signature["outputs"] if name in taken - made]:
+            yield f"_allocate(tensors, {new!r})"
+        made |= taken
+        yield from lines
+        if over := [name for name in (*signature["outputs"], *passing) if name not in kept and last.get(name) == place]:
+            yield f"del {', '.join(f'tensors[{name!r}]' for name in over)}"
 
 
 def _called(call: Sequence[GraphNode]) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -183,12 +184,15 @@ def _tensors(
         if not _NAME.fullmatch(name) or not isinstance(record, dict) or not isinstance(shape, list | None):
             raise SpecError(f"{key} has {name!r}: {record!r:.80}, expected shape and dtype", location=Location(file))
         extents = None if shape is None else tuple(map(str, shape))
+        dtype = _text(record, "dtype", file)
+        if not _NAME.fullmatch(dtype):
+            raise SpecError(f"{name!r} is of dtype {dtype!r:.80}, which is no name", location=Location(file))
         for each in extents or ():
-            if each not in axes and not each.isdecimal():
+            if each not in axes and not (each.isascii() and each.isdecimal()):
                 raise SpecError(f"{name!r} has the axis {each!r}, which is not defined", location=Location(file))
         if name in axes:
             raise SpecError(f"{name!r} is an axis and a tensor", hint="rename one", location=Location(file))
-        found[name] = extents, _text(record, "dtype", file)
+        found[name] = extents, dtype
     return found
 
 
@@ -251,8 +255,9 @@ def _workload(record: Any, name: str, location: Location) -> Mapping[str, Any]:
             raise SpecError(
                 f"the input {each!r} is of type {kind!r}; known are {', '.join(_INPUTS)}", location=location
             )
-        if kind == "scalar" and not isinstance(given.get("value"), int | float):
-            raise SpecError(f"the scalar {each!r} is {given.get('value')!r}, expected a number", location=location)
+        value = given.get("value", 0)
+        if kind == "scalar" and not (isinstance(value, int | float) and math.isfinite(value)):
+            raise SpecError(f"the scalar {each!r} is {value!r}, expected a finite number", location=location)
     return {**record, "uuid": str(record.get("uuid") or f"line-{location.line}"), "axes": axes, "inputs": inputs}
 
 

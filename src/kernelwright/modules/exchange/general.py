@@ -23,9 +23,9 @@ _MOST_FACTORS = 4
 Sizes = Mapping[str, int]
 
 
-def samples_of(names: Sequence[str]) -> tuple[dict[str, int], ...]:
-    """Sizes to lower at: primes, from 17 on, each once."""
-    primes = (n for n in itertools.count(17) if all(n % each for each in range(2, math.isqrt(n) + 1)))
+def samples_of(names: Sequence[str], *, first: int = 17) -> tuple[dict[str, int], ...]:
+    """Sizes to lower at: primes from `first` on, each once."""
+    primes = (n for n in itertools.count(first) if all(n % each for each in range(2, math.isqrt(n) + 1)))
     columns = [list(itertools.islice(primes, SAMPLES)) for _ in names]
     return tuple({name: column[row] for name, column in zip(names, columns, strict=True)} for row in range(SAMPLES))
 

@@ -131,7 +131,7 @@ def _problem_text(
 ) -> str:
     return "\n".join(
         [
-            f"# The definition {definition.name}.",
+            f"# The definition {_safe(definition.name)}.",
             f"name = {json.dumps(_safe(definition.name))}",
             *kernel.keys,
             'reference = "reference.py:reference"',

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelwright.errors import Location, SpecError
+from kernelwright.errors import Location, ReferenceFailed, SpecError
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied
 from kernelwright.modules.exchange.definition import Definition
 from kernelwright.modules.exchange.general import formula, general_text, samples_of
@@ -23,6 +24,8 @@ from kernelwright.template.header import Header, launch_step, parse_header, scra
 
 _KERNEL = re.compile(r'((?:__kernel void|extern "C" __global__ void) (\w+)\([^{]*)\) \{')
 Samples = Sequence[Mapping[str, int]]
+_MOST_SAMPLED = 1 << 26
+"""Elements of one tensor that is made only to export the reference: a quarter of a gigabyte."""
 
 
 def lowered_texts(
@@ -40,8 +43,15 @@ def lowered_texts(
         ReferenceFailed: the reference raises, or PyTorch cannot export it.
         SpecError: operators that cannot be lowered, or the program is another one on other sizes.
     """
-    axes = samples_of(definition.free) if definition.free and not is_fixed(workload) else (workload["axes"],)
-    programs = _programs(definition, axes, workload, data)
+    is_general = bool(definition.free) and not is_fixed(workload)
+    axes: Samples = samples_of(definition.free) if is_general else (workload["axes"],)
+    try:
+        programs = _programs(definition, axes, workload, data)
+    except ReferenceFailed:
+        axes = _multiples(definition, workload) if is_general else ()
+        if not axes:
+            raise
+        programs = _programs(definition, axes, workload, data)
     sizes = [{names.sizes[name]: each[name] for name in names.sizes} for each in axes]
     own = dict(zip([f"x{place}" for place in range(len(definition.inputs))], names.inputs.values(), strict=True))
     own |= {f"out{place}": name for place, name in enumerate(names.outputs.values())}
@@ -51,6 +61,19 @@ def lowered_texts(
     entries, kernels = programs[0].entries, programs[0].kernels
     lines = (f"{entry}: {', '.join(each.nodes)}" for entry, each in zip(entries, kernels, strict=True))
     return texts, tuple(lines)
+
+
+def _multiples(definition: Definition, workload: Mapping[str, Any]) -> Samples:
+    """Samples for a reference that takes multiples of something only: those of its workload, where they are small."""
+    factors = samples_of(definition.free, first=2)
+    axes = [{name: workload["axes"][name] * each[name] for name in definition.free} for each in factors]
+    known = [*definition.inputs.values(), *definition.outputs.values()]
+    largest = max(
+        math.prod(extents.get(one) or int(one) for one in shape or ())
+        for extents in map(definition.extents, axes)
+        for shape, _ in known
+    )
+    return axes if largest <= _MOST_SAMPLED else ()
 
 
 def _programs(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kernelwright.modules.exchange.definition import Definition
-from kernelwright.modules.exchange.general import samples_of
 from kernelwright.modules.exchange.inputs import ProblemNames, fill_of, inputs_text, is_fixed, shape_texts
 from kernelwright.modules.triton.importing import WatchedCall, watch_call
 from kernelwright.modules.triton.problem_files import template_of
@@ -31,8 +32,12 @@ def triton_problem(
     text = solution["texts"][solution["entry"]]
     if not defines_triton(text, Path(solution["entry"])):
         raise definition.wrong(f"{solution['name']}: {solution['entry']} defines no Triton kernel")
-    axes = _two_samples(definition.free) if definition.free and not is_fixed(workload) else [workload["axes"]]
-    found = [_one(definition, names, solution, workload, each) for each in axes]
+    axes = _two_samples(definition) if definition.free and not is_fixed(workload) else [workload["axes"]]
+    with tempfile.TemporaryDirectory(prefix="kernelwright-import-") as folder:
+        calls = [_watched(definition, solution, workload, each, Path(folder)) for each in axes]
+        alike = {value for name, value in calls[0].constants.items() if value == calls[-1].constants.get(name)}
+        fixed = {str(each): each for each in (*definition.axes.values(), *alike) if type(each) is int}
+        found = [_one(definition, names, workload, call, each, fixed) for call, each in zip(calls, axes, strict=True)]
     if any(each != found[0] for each in found):
         raise definition.wrong(
             f"the launch of {solution['name']} depends on its axes in a way that no product of them says"
@@ -40,27 +45,42 @@ def triton_problem(
     return found[0]
 
 
-def _two_samples(free: tuple[str, ...]) -> list[dict[str, int]]:
-    """Primes between other powers of two the second time: blocks are the next power of two of something."""
-    later = max(2, len(free))
-    sample = [*samples_of([str(place) for place in range(later + len(free))])[0].values()]
-    return [dict(zip(free, sample[start:], strict=False)) for start in (0, later)]
+def _two_samples(definition: Definition) -> list[dict[str, int]]:
+    """Primes, few since all is interpreted; each between other powers of two, since blocks are the next one of sizes.
+
+    None divides a constant of the definition, so a number is a multiple of one only where it is of the size.
+    """
+    constants = [each for each in definition.axes.values() if isinstance(each, int)]
+    pools = (
+        [n for n in range(2**power + 1, 2 ** (power + 1)) if _is_prime(n) and all(each % n for each in constants)]
+        for power in itertools.count(1)
+    )
+    values = [*itertools.islice((pool[0] for pool in pools if pool), 2 * len(definition.free))]
+    return [dict(zip(definition.free, values[start::2], strict=True)) for start in (0, 1)]
+
+
+def _is_prime(number: int) -> bool:
+    return all(number % each for each in range(2, math.isqrt(number) + 1))
+
+
+def _watched(
+    definition: Definition, solution: Mapping[str, Any], workload: Mapping[str, Any], axes: Mapping[str, int],
+    folder: Path,
+) -> WatchedCall:  # fmt: skip
+    kernel, call = folder / KERNEL, folder / _CALL
+    kernel.write_text(solution["texts"][solution["entry"]], encoding="utf-8")
+    (folder / "definition.py").write_text(definition.reference, encoding="utf-8")
+    call.write_text(_call_text(definition, solution, workload, axes), encoding="utf-8")
+    return watch_call(kernel, Path(f"{call}::example"))
 
 
 def _one(
-    definition: Definition, names: ProblemNames, solution: Mapping[str, Any], workload: Mapping[str, Any],
-    axes: Mapping[str, int],
+    definition: Definition, names: ProblemNames, workload: Mapping[str, Any], watched: WatchedCall,
+    axes: Mapping[str, int], fixed: Mapping[str, int],
 ) -> tuple[str, str, dict[str, str], dict[str, str]]:  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="kernelwright-import-") as folder:
-        kernel, call = Path(folder) / KERNEL, Path(folder) / _CALL
-        kernel.write_text(solution["texts"][solution["entry"]], encoding="utf-8")
-        (Path(folder) / "definition.py").write_text(definition.reference, encoding="utf-8")
-        call.write_text(_call_text(definition, solution, workload, axes), encoding="utf-8")
-        watched = watch_call(kernel, Path(f"{call}::example"))
-        sizes = {names.sizes[name]: axes[name] for name in names.sizes}
-        constants = {str(each): each for each in definition.axes.values() if isinstance(each, int)}
-        values = {**sizes, **_products(watched, sizes), **constants}
-        text, fields, _ = template_of(watched, values)
+    """`fixed`: numbers that no size decides, by their text."""
+    sizes = {names.sizes[name]: axes[name] for name in names.sizes}
+    text, fields, _ = template_of(watched, {**sizes, **_products(watched, sizes), **fixed})
     lines, called = _arguments(definition, names, watched, fields, workload, axes)
     return text, watched.kernel, lines, called
 
