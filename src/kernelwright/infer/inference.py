@@ -115,15 +115,23 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
     refuse_impossible_values(source, signature, language, file)
     macros = _macros_said(source, signature, given.words)
     analysis = analyse(source, language, entry=signature.name, defines=macros, file=file)
-    if analysis.facts.opaque:
-        plain = normal_form(source, language, signature.name, macros)
-        analysis = analyse(plain, language, entry=signature.name, defines=macros, file=file)
-    for halvings in range(given.halvings, given.halvings + _HALVINGS):
-        found = _Inference(file, source, language, signature, analysis, given, halvings, notes, types).result()
-        is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
-        if is_small or not found.guessed_sizes or found.questions:
-            break
-    return found
+
+    def found_by(analysis: Analysis) -> Inferred:
+        for halvings in range(given.halvings, given.halvings + _HALVINGS):
+            found = _Inference(file, source, language, signature, analysis, given, halvings, notes, types).result()
+            is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
+            if is_small or not found.guessed_sizes or found.questions:
+                break
+        return found
+
+    found = None if analysis.facts.opaque else found_by(analysis)
+    if found is not None and not found.questions:
+        return found
+    normal = normal_form(source, language, signature.name, macros)
+    if found is not None and normal == source:
+        return found
+    other = found_by(analyse(normal, language, entry=signature.name, defines=macros, file=file))
+    return other if found is None or len(other.questions) < len(found.questions) else found
 
 
 def _is_line(source: str, signature: KernelSignature, given: Given, types: Mapping[str, str]) -> bool:

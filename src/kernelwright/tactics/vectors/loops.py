@@ -24,7 +24,8 @@ from kernelwright.tactics.vectors.lane_text import operators_in, prelude
 from kernelwright.tactics.vectors.lanes import Vectorizer
 from kernelwright.tactics.vectors.load_batches import batched_loop
 
-_TOGETHER = ("block-stride", "grid-stride", "warp-stride")
+TOGETHER = ("block-stride", "grid-stride", "warp-stride")
+"""Sweeps of loops that threads share."""
 _VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
 
 
@@ -50,6 +51,8 @@ class LoopVectorizer:
     wide: list[Vectorizer] = field(default_factory=list)
     joined: list[Joined] = field(default_factory=list)
     changed: int = 0
+    is_alone: bool = False
+    """Whether each loop is one thread's own, and not walked together."""
 
     def is_block_wide(self, ready: _Ready) -> bool:
         """Whether a loop is walked by one block: what a thread keeps is what it comes back to."""
@@ -69,7 +72,7 @@ def _vectors(subject: Subject) -> Rewrite:
     facts = subject.analysis.facts
     if subject.pattern.kind not in ("row-wise", "whole reduction", "contraction", "elementwise"):
         raise Unfit(f"it is {subject.pattern.kind}: what its threads leave for each other is not known")
-    together = {loop.span: loop for loop in facts.loops if loop.sweep in _TOGETHER and not loop.inlined_in}
+    together = {loop.span: loop for loop in facts.loops if loop.sweep in TOGETHER and not loop.inlined_in}
     body = subject.analysis.function.body
     found = [(n, together[n.place.span]) for n in outer_loops(body) if n.place.span in together]
     if not found:
@@ -333,12 +336,11 @@ def widen(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact) -> None:
     Raises:
         Unfit: it has none.
     """
-    header = plain_loop(node, fact)
+    header = plain_loop(node, fact, is_alone=loops.is_alone)
     declared = node.initial.declarators[0] if isinstance(node.initial, nodes.Declaration) else None
     assert declared is not None
-    assert header.step is not None
     joined = joined_variables(node, loops.types)
-    for each in joined:
+    for each in joined if not loops.is_alone else ():
         _require_joined(loops, node, fact, each)
     lanes = _lanes(loops, node, header, joined)
     body = _body(node, lanes)
@@ -421,9 +423,8 @@ def _write(
     source = loops.subject.source
     node, declared, words, vec = ready.node, ready.declared, dialect(loops.subject.language), loops.vec
     assert declared.initial is not None
-    assert ready.header.step is not None
     start = loops.spelled(declared.initial.place.span.text(source))
-    step = loops.spelled(ready.header.step.place.span.text(source))
+    step = "1" if ready.header.step is None else loops.spelled(ready.header.step.place.span.text(source))
     bound, c_type, name = ready.header.bound.place.span.text(source), declared.c_type, declared.name
     pad = indent(source, node.place.span.start)
     may = " && ".join(["kw_to > 0", *(f"({each}) > 0 && ({each}) % {vec} == 0" for each in ready.lanes.blocks)])
@@ -469,14 +470,19 @@ def _write(
         loops.plan.replace(mark.span, "")
 
 
-def plain_loop(node: nodes.Loop, fact: LoopFact) -> LoopHeader:
+def plain_loop(node: nodes.Loop, fact: LoopFact, *, is_alone: bool = False) -> LoopHeader:
     """The header of a loop that counts upwards from the thread's own place and runs to its end.
+
+    Args:
+        node: the loop.
+        fact: what is known of it.
+        is_alone: whether it counts from 0 by 1 instead: a thread walks it alone.
 
     Raises:
         Unfit: it is another one.
     """
     header = read_header(node)
-    if header is None or header.rest or header.is_in_body or header.step is None or header.step_kind != "add":
+    if header is None or header.rest or header.is_in_body or header.step_kind != "add":
         raise Unfit("a loop counts in a way that is not followed")
     if header.operator != "<" or not isinstance(node.initial, nodes.Declaration) or not node.place.is_exact:
         raise Unfit("a loop counts in a way that is not followed")
@@ -484,13 +490,19 @@ def plain_loop(node: nodes.Loop, fact: LoopFact) -> LoopHeader:
         raise Unfit("a loop counts in a way that is not followed")
     if isinstance(node.condition, nodes.Binary) and node.condition.operator == "&&":
         raise Unfit("a loop ends by more than its bound")
-    if fact.start is None or not is_own_place(fact) or fact.ends_early:
+    if fact.start is None or fact.ends_early:
+        raise Unfit("where a loop starts and ends is not known")
+    if header.step is None and not is_alone:
+        raise Unfit("a loop counts in a way that is not followed")
+    if is_alone and (fact.start != ZERO or fact.step is None or fact.step.amount != ONE):
+        raise Unfit("a loop does not count from 0 by 1")
+    if not is_alone and not is_own_place(fact):
         raise Unfit("a loop does not start at the thread's own place")
     if any(isinstance(each, nodes.Return | nodes.Jump | nodes.OpaqueStatement) for each in nodes.walk(node.body)):
         raise Unfit("a loop may be left early")
     changed = nodes.assigned_names(node.body)
-    used = {each.name for part in (header.bound, header.step, node.initial) for each in nodes.walk(part)
-            if isinstance(each, nodes.Name)}  # fmt: skip
+    parts = [each for each in (header.bound, header.step, node.initial) if each is not None]
+    used = {each.name for part in parts for each in nodes.walk(part) if isinstance(each, nodes.Name)}
     if changed & used or any(isinstance(each, nodes.Element) for each in nodes.walk(header.bound)):
         raise Unfit("where a loop ends may change while it runs")
     return header
@@ -567,7 +579,7 @@ def _lanes(loops: LoopVectorizer, node: nodes.Loop, header: LoopHeader, joined: 
     """
     subject, words = loops.subject, dialect(loops.subject.language)
     own = nodes.declared_names(node)
-    for each in nodes.walk(node.body):
+    for each in nodes.walk(node.body) if not loops.is_alone else ():
         if isinstance(each, nodes.Name) and each.name in loops.personal - own - {j.name for j in joined}:
             raise Unfit(f"{each.name} belongs to the thread, and threads take other elements then")
         if query_text(each).startswith(("threadIdx.", "get_local_id(", "get_global_id(", "warp")):
