@@ -329,13 +329,14 @@ class _Inference:
         return None, ""
 
     def _computed(self, parameter: KernelParameter) -> bool:
-        """Whether the host computes a float from integers that are known; then it is set."""
-        text = self._host.fractions.get(parameter.name) if self._host is not None else None
-        if text is None or self._dtypes[parameter.name].is_integer:
+        """Whether the host computes it from integers that are known; then it is set."""
+        text = self._host.computed.get(parameter.name) if self._host is not None else None
+        if text is None:
             return False
         text = re.sub(r"[A-Za-z_]\w*", lambda word: self._scalar_values.get(word[0], word[0]), text)
         with contextlib.suppress(KernelwrightError, ArithmeticError, ValueError):
-            self._set(parameter, float(Expression.parse(text).evaluate(self._symbols.values)), text)
+            value = Expression.parse(text).evaluate(self._symbols.values)
+            self._set(parameter, value if self._dtypes[parameter.name].is_integer else float(value), text)
             return True
         return False
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kernelwright.errors import KernelwrightError
 from kernelwright.problem.dtypes import dtype_of_c_type, is_vector_c_type
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source.lexer import definitions_of, masked, matching
 
 _TOKEN = re.compile(
@@ -48,8 +50,8 @@ class _HostLaunch:
     values: Mapping[str, int]
     """By name: the number that the host's code sets it to once and for all."""
     line: int
-    fractions: Mapping[str, str] = field(default_factory=dict)
-    """By parameter: what the host computes for it in floats, in the problem's language and the kernel's names."""
+    computed: Mapping[str, str] = field(default_factory=dict)
+    """By parameter: what the host computes for it, in the problem's language and the kernel's names."""
 
 
 def find_launch(
@@ -94,7 +96,10 @@ def _chevrons(
         yield _HostLaunch(
             grid, block, "" if shared == "0" else shared, tuple(actuals), literals, names, reader.numbers(),
             code.count("\n", 0, match.start()) + 1,
-            _fractions(actuals, parameters, names, code[: match.start()]),
+            {
+                **_integers(actuals, parameters, names, lambda kept: HostReader(code[: match.start()], kept, names, types)),
+                **_fractions(actuals, parameters, names, code[: match.start()]),
+            },
         )  # fmt: skip
 
 
@@ -159,6 +164,26 @@ def _passed(actuals: Sequence[str], parameters: Sequence[str], code: str) -> tup
         elif number := re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFuUlLhH]*", bare):
             literals[parameter] = number[1]
     return names, literals
+
+
+def _integers(
+    actuals: Sequence[str], parameters: Sequence[str], names: Mapping[str, str],
+    reader: Callable[[set[str]], HostReader],
+) -> dict[str, str]:  # fmt: skip
+    """What is computed of other arguments in whole numbers: `int tile = (n + 7) / 8;`, passed by name or as it is."""
+    found: dict[str, str] = {}
+    if len(actuals) != len(parameters):
+        return found
+    for actual, parameter in zip(actuals, parameters, strict=True):
+        bare = _CASTS.sub("", actual).strip()
+        try:
+            text = reader(set(names) - {bare}).text(bare)
+            words = Expression.parse(text).names
+        except (Untranslatable, KernelwrightError):
+            continue
+        if words and parameter not in words and words <= set(parameters):
+            found[parameter] = text
+    return found
 
 
 def _fractions(

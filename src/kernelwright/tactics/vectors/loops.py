@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kernelwright.analysis.facts import Access, LoopFact, Reduction
 from kernelwright.analysis.patterns.pattern import recognise
-from kernelwright.analysis.polynomial import ONE, ZERO, named
+from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named
 from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.source.span import Span
@@ -26,6 +26,7 @@ from kernelwright.tactics.vectors.load_batches import batched_loop
 
 TOGETHER = ("block-stride", "grid-stride", "warp-stride")
 """Sweeps of loops that threads share."""
+_WARP = 32
 _VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
 
 
@@ -39,6 +40,10 @@ class LoopVectorizer:
     types: dict[str, str]
     personal: frozenset[str]
     """Variables that differ from thread to thread."""
+    of_warps: frozenset[str] = frozenset()
+    """Those of them that differ from warp to warp only; see `_of_warps`."""
+    of_rows: frozenset[str] = frozenset()
+    """Those of them that differ along the other axes of a block than x."""
     block: tuple[int, str] | None = None
     """The size of a block as a number of the source, and the parameter that it becomes."""
     count: str = ""
@@ -118,7 +123,39 @@ def start(subject: Subject, tactic: str, *, calls: Mapping[Span, Operation]) -> 
     for node in nodes.walk(function.body):
         if isinstance(node, nodes.Declarator):
             types[node.name] = f"{node.c_type} *" if node.is_pointer or node.extents else node.c_type
-    return LoopVectorizer(subject, plan, vec, types, _personal(function.body, calls), calls=dict(calls))
+    personal = _personal(function.body, calls)
+    apart = [personal - _personal(function.body, calls, still=_still(subject, is_warp=each)) for each in (True, False)]
+    return LoopVectorizer(subject, plan, vec, types, personal, *apart, calls=dict(calls))
+
+
+def _still(subject: Subject, *, is_warp: bool) -> frozenset[str]:
+    """Variables that all threads of a warp, or all of a block along x, have the same of: places of other axes.
+
+    A warp's number is one of them where blocks have whole warps along x.
+    """
+    facts = subject.analysis.facts
+    size = number(only_shape(subject).block[0].text)
+    has_warps = subject.language == "cuda" and size is not None and size % _WARP == 0
+
+    def is_still(name: str) -> bool:
+        atom = facts.atoms[name]
+        if atom.kind != "quotient" or not (is_warp and has_warps):
+            return atom.kind == "size" or (atom.kind == "thread" and _is_of_other_axes(name))
+        return atom.parts[1].constant == _WARP and atom.parts[0].single_name in ("thread.x", "global.x")
+
+    changed = nodes.assigned_names(subject.analysis.function.body)
+    values: dict[str, list[Polynomial]] = {}
+    for each in facts.thread_indices:
+        values.setdefault(each.name, []).append(each.value)
+    return frozenset(
+        name for name, known in values.items()
+        if name and name not in changed and len(known) == 1 and all(map(is_still, known[0].names))
+    )  # fmt: skip
+
+
+def _is_of_other_axes(name: str) -> bool:
+    kind, _, axis = name.partition(".")
+    return kind == "block" or (kind in ("thread", "global") and axis in ("y", "z"))
 
 
 def _calls(subject: Subject) -> dict[Span, Operation]:
@@ -135,11 +172,12 @@ def _calls(subject: Subject) -> dict[Span, Operation]:
 
 
 def _personal(
-    body: nodes.Block, calls: Mapping[Span, Operation], indices: Collection[str] = ()
+    body: nodes.Block, calls: Mapping[Span, Operation], indices: Collection[str] = (), still: Collection[str] = ()
 ) -> frozenset[str]:  # fmt: skip
     """Variables that are made of the thread's place in its block; what `calls` give is the same for all threads.
 
-    `indices`: of loops, which name an element and not the thread.
+    `indices`: of loops, which name an element and not the thread; `still`: known to be the same for the threads asked
+    about.
     """
     words = ("threadIdx.", "get_local_id(", "get_global_id(", "warp")
     found: set[str] = set()
@@ -158,7 +196,7 @@ def _personal(
                 for each in nodes.walk(source)
                 if not any(span.contains(each.place.span) for span in calls)
             ):
-                found |= {name} - set(indices)
+                found |= {name} - {*indices, *still}
         if len(found) == before:
             break
     return frozenset(found)
@@ -342,7 +380,7 @@ def widen(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact) -> None:
     joined = joined_variables(node, loops.types)
     for each in joined if not loops.is_alone else ():
         _require_joined(loops, node, fact, each)
-    lanes = _lanes(loops, node, header, joined)
+    lanes = _lanes(loops, node, fact, header, joined)
     body = _body(node, lanes)
     if not lanes.vector_loads + lanes.vector_stores:
         raise Unfit("nothing that the loop loads or stores lies side by side")
@@ -435,7 +473,7 @@ def _write(
         lines.append(f"{wide} kw_{each.name} = {first};")
     first_place = f"({start}) * {vec}"
     if keep:
-        lanes = _lanes(loops, node, ready.header, ready.joined)
+        lanes = _lanes(loops, node, ready.fact, ready.header, ready.joined)
         lanes.kept, lanes.fills = kept, fills
         lines += [
             "#pragma unroll",
@@ -571,7 +609,9 @@ def _mentions(node: nodes.Node, name: str) -> int:
     return sum(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(node))
 
 
-def _lanes(loops: LoopVectorizer, node: nodes.Loop, header: LoopHeader, joined: tuple[Joined, ...]) -> Vectorizer:
+def _lanes(
+    loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact, header: LoopHeader, joined: tuple[Joined, ...]
+) -> Vectorizer:  # fmt: skip
     """What turns a loop's body into one for vectors.
 
     Raises:
@@ -579,8 +619,10 @@ def _lanes(loops: LoopVectorizer, node: nodes.Loop, header: LoopHeader, joined: 
     """
     subject, words = loops.subject, dialect(loops.subject.language)
     own = nodes.declared_names(node)
-    for each in nodes.walk(node.body) if not loops.is_alone else ():
-        if isinstance(each, nodes.Name) and each.name in loops.personal - own - {j.name for j in joined}:
+    alike = loops.of_warps if fact.sweep == "warp-stride" else loops.of_rows if fact.sweep == "block-stride" else set()
+    personal = set() if loops.is_alone else loops.personal - alike - own - {j.name for j in joined}
+    for each in nodes.walk(node.body):
+        if isinstance(each, nodes.Name) and each.name in personal:
             raise Unfit(f"{each.name} belongs to the thread, and threads take other elements then")
         if query_text(each).startswith(("threadIdx.", "get_local_id(", "get_global_id(", "warp")):
             raise Unfit("the loop asks which thread it runs in")
