@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernelwright.errors import KernelwrightError
@@ -96,10 +96,7 @@ def _chevrons(
         yield _HostLaunch(
             grid, block, "" if shared == "0" else shared, tuple(actuals), literals, names, reader.numbers(),
             code.count("\n", 0, match.start()) + 1,
-            {
-                **_integers(actuals, parameters, names, lambda kept: HostReader(code[: match.start()], kept, names, types)),
-                **_fractions(actuals, parameters, names, code[: match.start()]),
-            },
+            {**_integers(actuals, parameters, reader), **_fractions(actuals, parameters, names, code[: match.start()])},
         )  # fmt: skip
 
 
@@ -166,10 +163,7 @@ def _passed(actuals: Sequence[str], parameters: Sequence[str], code: str) -> tup
     return names, literals
 
 
-def _integers(
-    actuals: Sequence[str], parameters: Sequence[str], names: Mapping[str, str],
-    reader: Callable[[set[str]], HostReader],
-) -> dict[str, str]:  # fmt: skip
+def _integers(actuals: Sequence[str], parameters: Sequence[str], reader: HostReader) -> dict[str, str]:
     """What is computed of other arguments in whole numbers: `int tile = (n + 7) / 8;`, passed by name or as it is."""
     found: dict[str, str] = {}
     if len(actuals) != len(parameters):
@@ -177,7 +171,7 @@ def _integers(
     for actual, parameter in zip(actuals, parameters, strict=True):
         bare = _CASTS.sub("", actual).strip()
         try:
-            text = reader(set(names) - {bare}).text(bare)
+            text = reader.computed(bare)
             words = Expression.parse(text).names
         except (Untranslatable, KernelwrightError):
             continue
@@ -307,6 +301,14 @@ class HostReader:
         self._kept = kept
         self._renamed = renamed
         self._nesting = 0
+
+    def computed(self, text: str) -> str:
+        """What an argument is made of; a name that is kept elsewhere as what the code sets it to.
+
+        Raises:
+            Untranslatable: it is computed in a way that is not read here.
+        """
+        return HostReader(self._before, set(self._kept) - {text}, self._renamed, self._types).text(text)
 
     def numbers(self) -> dict[str, int]:
         """Names that are set to a plain number, once."""

@@ -43,13 +43,18 @@ def require_independent(subject: Subject) -> None:
     read = {access.array for access in facts.accesses if access.kind in ("read", "accumulate", "unknown")}
     if any(access.kind == "unknown" for access in facts.accesses):
         raise Unfit("an array is given to something that is not followed")
-    _refuse_shared_arguments(subject, written)
+    refuse_shared_arguments(subject, written)
     for array in sorted(written & read):
         if not has_own(subject, array):
             raise Unfit(f"{array} is read and written: a thread may read what another one stores")
 
 
-def _refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
+def refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
+    """What is written has one name: a load by another name would see it.
+
+    Raises:
+        Unfit: a launch passes it twice.
+    """
     names = [parameter.name for parameter in subject.analysis.function.parameters]
     for step in subject.header.steps:
         if step.entry.partition("<")[0].strip() != subject.entry:

@@ -74,9 +74,16 @@ def understood(subject: Subject, *, name: str = "row-registers") -> RowKernel:
     Raises:
         Unfit: it is not.
     """
-    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins", "block-items"} & set(
-        subject.history
-    ):
+    if {
+        "vector-map",
+        "coarsen",
+        "rows",
+        "one-pass",
+        "vector-loops",
+        "walk-vectors",
+        "block-joins",
+        "block-items",
+    } & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     refuse_unread(subject)
     if subject.pattern.kind != "row-wise":

@@ -71,7 +71,9 @@ class LoopVectorizer:
 
 
 def _vectors(subject: Subject) -> Rewrite:
-    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins"} & set(subject.history):
+    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "walk-vectors", "block-joins"} & set(
+        subject.history
+    ):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     refuse_unread(subject)
     facts = subject.analysis.facts

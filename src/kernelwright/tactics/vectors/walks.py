@@ -13,6 +13,7 @@ from kernelwright.analysis.polynomial import ONE, ZERO
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import refuse_unread
+from kernelwright.tactics.common.iteration_domain import refuse_shared_arguments
 from kernelwright.tactics.scalar.compiler_hints import allowed_error
 from kernelwright.tactics.vectors.loops import TOGETHER, LoopVectorizer, add_prelude, start, widen
 
@@ -68,7 +69,9 @@ def _refuse_memory(subject: Subject, node: nodes.Loop, fact: LoopFact) -> None:
     spaces = {"global"} if subject.language == "opencl" else {"global", "shared"}
     if any(each.space not in spaces for each in touched):
         raise Unfit("a loop uses memory that has no vectors")
-    for array in {each.array for each in touched if each.kind != "read"}:
+    written = {each.array for each in touched if each.kind != "read"}
+    refuse_shared_arguments(subject, written)
+    for array in sorted(written):
         elements = [each.element for each in touched if each.array == array]
         is_read = any(each.array == array and each.kind != "write" for each in touched)
         if is_read and (None in elements or len({str(each) for each in elements}) > 1):
@@ -109,6 +112,4 @@ def _loads(loops: LoopVectorizer) -> list[Access]:
     return [each for each in loops.subject.analysis.facts.accesses if each.span in spans and each.space == "global"]
 
 
-WALK_VECTORS = RuleTactic(
-    "walk-vectors", "row", "Vectors in loops that one thread walks alone along memory.", _vectors
-)
+WALK_VECTORS = RuleTactic("walk-vectors", "row", "Vectors in loops that one thread walks alone along memory.", _vectors)
