@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -212,3 +213,86 @@ def test_a_number_that_threads_of_a_warp_do_not_share_is_the_threads_own(number:
     chosen = tactic("vector-loops")
     assert chosen is not None
     assert isinstance(chosen.apply(_warps(number, block)), NotApplicable)
+
+
+TREE = """
+__global__ void f(const float *x, float *y, int n, float scale) {
+  extern __shared__ float buf[];
+  const float *row = x + blockIdx.x * n;
+  int tid = threadIdx.x;
+  float m = -1e20f;
+  for (int i = tid; i < n; i += blockDim.x) m = fmaxf(m, row[i] * scale);
+  buf[tid] = m; __syncthreads();
+  for (int s = blockDim.x / 2; s > 0; s >>= 1) {
+    if (tid < s) buf[tid] = fmaxf(buf[tid], buf[tid + s]);
+    __syncthreads();
+  }
+  m = buf[0]; __syncthreads();
+  float sum = 0.0f;
+  for (int i = tid; i < n; i += blockDim.x) sum += expf(row[i] * scale - m);
+  buf[tid] = sum; __syncthreads();
+  for (int s = blockDim.x / 2; s > 0; s >>= 1) { if (tid < s) buf[tid] += buf[tid + s]; __syncthreads(); }
+  sum = buf[0];
+  for (int i = tid; i < n; i += blockDim.x) y[blockIdx.x * n + i] = expf(row[i] * scale - m) / sum;
+}"""
+WHOLE_BLOCK = """
+template <typename T> __device__ T warp_sum(T val) {
+  for (int mask = 16; mask > 0; mask >>= 1) val += __shfl_xor_sync(0xffffffff, val, mask);
+  return val;
+}
+template <typename T> __device__ T block_sum(T val) {
+  __shared__ T shared[32];
+  int lane = threadIdx.x & 0x1f, wid = threadIdx.x >> 5;
+  val = warp_sum<T>(val);
+  if (lane == 0) shared[wid] = val;
+  __syncthreads();
+  val = (threadIdx.x < (blockDim.x / 32.f)) ? shared[lane] : (T)(0.0f);
+  return warp_sum<T>(val);
+}
+__global__ void f(const float *x, float *y, int n, float scale) {
+  __shared__ float s_mean;
+  float sum = 0.0f;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) sum += x[blockIdx.x * n + i];
+  float mean = block_sum<float>(sum);
+  if (threadIdx.x == 0) s_mean = mean / n;
+  __syncthreads();
+  for (int i = threadIdx.x; i < n; i += blockDim.x) y[blockIdx.x * n + i] = (x[blockIdx.x * n + i] - s_mean) * scale;
+}"""
+
+
+@pytest.mark.few(1)
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+@pytest.mark.parametrize(("source", "shared_bytes"), [(TREE, "4 * 64"), (WHOLE_BLOCK, None)], ids=["tree", "block"])
+@pytest.mark.parametrize("name", ["row-registers", "block-joins"])
+def test_joins_of_other_peoples_blocks_become_shuffles(name: str, source: str, shared_bytes: str | None) -> None:
+    chosen = tactic(name)
+    assert chosen is not None
+    arguments = {"x": "in float32 rows,n", "y": "out float32 rows,n", "n": "int32 =n", "scale": "float32 =0.5"}
+    subject = subject_of(source, arguments, ("rows",), ("64",), LENGTHS, language="cuda", device=GPU,
+                         shared_bytes=shared_bytes)  # fmt: skip
+    result = chosen.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    # the host has no memory that a launch sizes
+    plain = replace(subject, source=source.replace("extern __shared__ float buf[]", "__shared__ float buf[64]"))
+    assert assert_same(HostRunner(), plain, result, LENGTHS[:1], count=3, rtol=1e-4) >= 2
+
+
+BIAS = """
+__global__ void f(float *out, const float *bias, int m, int n) {
+  for (int id = blockIdx.x * blockDim.x + threadIdx.x; id < m * n; id += blockDim.x * gridDim.x) {
+    float value = out[id] + __ldg(&bias[id % n]);
+    out[id] = value > 0.0f ? value : value * 0.5f;
+  }
+}"""
+
+
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+def test_a_grid_that_walks_an_array_in_place_takes_vectors() -> None:
+    chosen = tactic("vector-map")
+    assert chosen is not None
+    arguments = {"out": "inout float32 m,n", "bias": "in float32 n", "m": "int32 =m", "n": "int32 =n"}
+    sizes = [{"m": 5, "n": 24}, {"m": 3, "n": 7}]
+    subject = subject_of(BIAS, arguments, ("2",), ("32",), sizes, language="cuda", device=GPU)
+    result = chosen.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert assert_same(HostRunner(), subject, result, sizes, count=4) > len(sizes)

@@ -336,7 +336,8 @@ class _Inference:
         text = re.sub(r"[A-Za-z_]\w*", lambda word: self._scalar_values.get(word[0], word[0]), text)
         with contextlib.suppress(KernelwrightError, ArithmeticError, ValueError):
             value = Expression.parse(text).evaluate(self._symbols.values)
-            self._set(parameter, value if self._dtypes[parameter.name].is_integer else float(value), text)
+            is_whole = self._dtypes[parameter.name].is_integer and isinstance(value, int)
+            self._set(parameter, int(value) if is_whole else float(value), text)
             return True
         return False
 

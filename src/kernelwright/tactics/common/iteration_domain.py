@@ -79,7 +79,8 @@ def has_own(subject: Subject, array: str) -> bool:
             continue
         form = _in_common(subject, each.element)
         kinds = set() if form is None else {atoms[name].kind for name in _names_within(form, atoms)}
-        is_followed = "thread" in kinds and kinds <= {"thread", "loop", "size", "quotient", "remainder"}
+        moves = "thread" in kinds or (form is not None and _starts_apart(subject, form))
+        is_followed = moves and kinds <= {"thread", "loop", "size", "quotient", "remainder"}
         if form is None or not is_followed:
             return False
         place = form, each.width
@@ -90,6 +91,13 @@ def has_own(subject: Subject, array: str) -> bool:
     if len({place for place, _ in read} | stored.keys()) == 1:
         return True
     return all(any(own <= guards for own in stored.get(place, ())) for place, guards in read)
+
+
+def _starts_apart(subject: Subject, form: Polynomial) -> bool:
+    """Whether a loop in a place starts at the thread's own."""
+    facts = subject.analysis.facts
+    starts = [each.start for each in facts.loops if each.atom in _names_within(form, facts.atoms) and each.start]
+    return any(facts.atoms[name].kind == "thread" for each in starts for name in _names_within(each, facts.atoms))
 
 
 def _names_within(form: Polynomial, atoms: Mapping[str, Atom]) -> set[str]:

@@ -126,8 +126,12 @@ def start(subject: Subject, tactic: str, *, calls: Mapping[Span, Operation]) -> 
         if isinstance(node, nodes.Declarator):
             types[node.name] = f"{node.c_type} *" if node.is_pointer or node.extents else node.c_type
     personal = _personal(function.body, calls)
-    apart = [personal - _personal(function.body, calls, still=_still(subject, is_warp=each)) for each in (True, False)]
-    return LoopVectorizer(subject, plan, vec, types, personal, *apart, calls=dict(calls))
+    of_warps, of_rows = (
+        personal - _personal(function.body, calls, still=_still(subject, is_warp=each)) for each in (True, False)
+    )
+    return LoopVectorizer(
+        subject, plan, vec, types, personal, of_warps=of_warps, of_rows=of_rows, calls=dict(calls)
+    )  # fmt: skip
 
 
 def _still(subject: Subject, *, is_warp: bool) -> frozenset[str]:
@@ -621,8 +625,8 @@ def _lanes(
     """
     subject, words = loops.subject, dialect(loops.subject.language)
     own = nodes.declared_names(node)
-    alike = loops.of_warps if fact.sweep == "warp-stride" else loops.of_rows if fact.sweep == "block-stride" else set()
-    personal = set() if loops.is_alone else loops.personal - alike - own - {j.name for j in joined}
+    alike = {"warp-stride": loops.of_warps, "block-stride": loops.of_rows}.get(fact.sweep, frozenset())
+    personal = frozenset() if loops.is_alone else loops.personal - alike - own - {j.name for j in joined}
     for each in nodes.walk(node.body):
         if isinstance(each, nodes.Name) and each.name in personal:
             raise Unfit(f"{each.name} belongs to the thread, and threads take other elements then")
