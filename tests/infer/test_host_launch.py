@@ -191,4 +191,4 @@ def test_a_float_that_the_host_computes_is_an_expression(host: str, passed: str,
     code = f"{KERNEL}void f(float *p, int n, int m) {{ {host} k<<<n, 64>>>(p, n, m, {passed}); }}"
     found = find_launch(code, "k", ["x", "n", "m", "a"], frozenset())
     assert found is not None
-    assert found.fractions.get("a") == expected
+    assert found.computed.get("a") == expected

@@ -204,6 +204,14 @@ def test_a_condition_on_what_is_not_in_the_file_is_unclear() -> None:
     assert not preprocess("#ifndef FAST\n#define FAST 0\n#endif", "cuda").unclear
 
 
+def test_what_only_another_compiler_defines_is_not_defined() -> None:
+    text = "#ifdef USE_ROCM\nint hip;\n#else\nint cuda;\n#endif\n"
+    assert not preprocess(text, "cuda").unclear
+    assert "int cuda" in preprocess(text, "cuda").text
+    assert preprocess(text, "hip").unclear
+    assert "int hip" in preprocess(text, "cuda", defines={"USE_ROCM": "1"}).text
+
+
 def test_places_are_exact_unless_a_macro_gives_only_a_part() -> None:
     source = "#define N 16\n#define AT(i) x[(i) + N]\n__global__ void k(float *x, int n) { AT(n) = 1; x[N] = 2; }"
     first, second = analyse(source, "cuda").facts.accesses

@@ -370,7 +370,7 @@ def scripted(installed, tmp_path, capsys):
 def test_a_script_that_checks_a_kernel_is_its_call_and_its_reference(scripted):
     folder, said = scripted
     problem = load_problem(folder)
-    assert "original.reference_pick(rows=rows, x=x, negate=True)" in (folder / "reference.py").read_text()
+    assert "original.reference_pick(rows, x, True)" in (folder / "reference.py").read_text()
     assert (folder / "call_script.py").read_text() == SCRIPT
     assert {each.name: each.role for each in problem.outputs} == {"out": "output", "seen": "output"}
     assert [each.special for each in problem.outputs] == [True, False]

@@ -9,6 +9,7 @@ for access in analysis.facts.accesses:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -182,6 +183,10 @@ def _add_parameters(state: State, function: nodes.Function) -> None:
             state.variables[name] = state.atoms.size(name)
 
 
+_OF_ASSEMBLY = re.compile(rb"\basm(?:__)?\s*$")
+"""Before `volatile`: it is no memory then."""
+
+
 def _facts(state: State, function: nodes.Function, statements: Statements) -> KernelFacts:
     tree, atoms = state.tree, state.atoms.by_name
     for name in ("block_size.x", "block_size.y", "block_size.z"):
@@ -201,11 +206,13 @@ def _facts(state: State, function: nodes.Function, statements: Statements) -> Ke
     unclear = [
         Opaque(each.span, each.reason) for each in tree.expanded.unclear if any(each.span.overlaps(s) for s in spans)
     ]
+    data = tree.source.encode("utf-8", "surrogatepass")
     unclear += [
         Opaque(mark.span, "volatile: every access must stay as it is")
         for mark in tree.expanded.marks
         if mark.text in ("volatile", "__volatile__") and any(span.contains(mark.span) for span in spans)
-    ]
+        and not _OF_ASSEMBLY.search(data, max(0, mark.span.start - 16), mark.span.start)
+    ]  # fmt: skip
     return KernelFacts(
         name=function.name,
         span=function.place.span,

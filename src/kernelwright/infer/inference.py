@@ -115,15 +115,23 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
     refuse_impossible_values(source, signature, language, file)
     macros = _macros_said(source, signature, given.words)
     analysis = analyse(source, language, entry=signature.name, defines=macros, file=file)
-    if analysis.facts.opaque:
-        plain = normal_form(source, language, signature.name, macros)
-        analysis = analyse(plain, language, entry=signature.name, defines=macros, file=file)
-    for halvings in range(given.halvings, given.halvings + _HALVINGS):
-        found = _Inference(file, source, language, signature, analysis, given, halvings, notes, types).result()
-        is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
-        if is_small or not found.guessed_sizes or found.questions:
-            break
-    return found
+
+    def found_by(analysis: Analysis) -> Inferred:
+        for halvings in range(given.halvings, given.halvings + _HALVINGS):
+            found = _Inference(file, source, language, signature, analysis, given, halvings, notes, types).result()
+            is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
+            if is_small or not found.guessed_sizes or found.questions:
+                break
+        return found
+
+    found = None if analysis.facts.opaque else found_by(analysis)
+    if found is not None and not found.questions:
+        return found
+    normal = normal_form(source, language, signature.name, macros)
+    if found is not None and normal == source:
+        return found
+    other = found_by(analyse(normal, language, entry=signature.name, defines=macros, file=file))
+    return other if found is None or len(other.questions) < len(found.questions) else found
 
 
 def _is_line(source: str, signature: KernelSignature, given: Given, types: Mapping[str, str]) -> bool:
@@ -329,13 +337,15 @@ class _Inference:
         return None, ""
 
     def _computed(self, parameter: KernelParameter) -> bool:
-        """Whether the host computes a float from integers that are known; then it is set."""
-        text = self._host.fractions.get(parameter.name) if self._host is not None else None
-        if text is None or self._dtypes[parameter.name].is_integer:
+        """Whether the host computes it from integers that are known; then it is set."""
+        text = self._host.computed.get(parameter.name) if self._host is not None else None
+        if text is None:
             return False
         text = re.sub(r"[A-Za-z_]\w*", lambda word: self._scalar_values.get(word[0], word[0]), text)
         with contextlib.suppress(KernelwrightError, ArithmeticError, ValueError):
-            self._set(parameter, float(Expression.parse(text).evaluate(self._symbols.values)), text)
+            value = Expression.parse(text).evaluate(self._symbols.values)
+            is_whole = self._dtypes[parameter.name].is_integer and isinstance(value, int)
+            self._set(parameter, int(value) if is_whole else float(value), text)
             return True
         return False
 

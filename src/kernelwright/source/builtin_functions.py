@@ -24,7 +24,9 @@ _CONVERSION = re.compile(
     r"|__\w+_as_\w+|__(?:low|high)\w*|__halves2half2|__halves2bfloat162|upsample|shuffle2?|__byte_perm"
     r"|__funnelshift_\w+|__builtin_(?:bit_cast|expect)|bit_cast|forward|move|get_enqueued_local_size"
 )
-_PURE = frozenset(("clock", "clock64", "__clock64", "INFINITY", "numeric_limits", "infinity", "lowest", "huge_val"))
+_PURE = frozenset(
+    ("asm", "clock", "clock64", "__clock64", "INFINITY", "numeric_limits", "infinity", "lowest", "huge_val")
+)
 _NOTHING = frozenset((
     "assert", "static_assert", "__builtin_assume", "__assume", "prefetch", "__prefetch_global_l2", "__nanosleep",
     "__builtin_unreachable",

@@ -32,6 +32,23 @@ def vector_width(c_type: str) -> int | None:
     return int(digits[1]) if digits else None
 
 
+_PURE_PTX = frozenset((
+    "abs", "add", "and", "bfe", "bfi", "brev", "clz", "copysign", "cvt", "div", "dp2a", "dp4a", "ex2", "fma", "lg2",
+    "lop3", "mad", "max", "min", "mov", "mul", "mul24", "neg", "not", "or", "popc", "prmt", "rcp", "rem", "rsqrt",
+    "sad", "selp", "set", "setp", "shf", "shl", "shr", "sin", "cos", "slct", "sqrt", "sub", "tanh", "xor",
+))  # fmt: skip
+"""Instructions of PTX that make one register of others and touch nothing else."""
+_PTX_STATEMENT = re.compile(r"\s*(?:@!?%?\w+\s+)?(\.?[a-z]\w*)")
+
+
+def is_pure_ptx(text: str) -> bool:
+    """Whether assembly only computes in registers: no memory, no special register such as `%laneid`, no branch."""
+    statements = [each for each in re.split(r"[;{}]", text) if each.strip()]
+    words = [found[1] if (found := _PTX_STATEMENT.match(each)) else "" for each in statements]
+    is_special = re.search(r"%%\w*(?:id|mask|clock|timer|pm\d)|\[", text) is not None
+    return bool(words) and not is_special and all(each in _PURE_PTX or each == ".reg" for each in words)
+
+
 class ExpressionLowering:
     """Lowers the expressions of one expanded source; counts how deep statements and expressions are nested."""
 
@@ -65,6 +82,7 @@ class ExpressionLowering:
             "cast_expression": self._cast,
             "sizeof_expression": self._size_of,
             "compound_literal_expression": self._compound_literal,
+            "gnu_asm_expression": self._asm,
             "initializer_list": self._items,
             "argument_list": self._items,
         }
@@ -169,6 +187,24 @@ class ExpressionLowering:
             return self.opaque(node, "a member of nothing")
         is_arrow = self.text(node.child_by_field_name("operator")) == "->"
         return nodes.Member(self.place(node), self.expression(base), self.text(name), is_arrow)
+
+    def _asm(self, node: _Node) -> nodes.Expression:
+        """Assembly that makes one value of others as an assignment of the function `asm`; any other stays opaque."""
+        code, clobbers = node.child_by_field_name("assembly_code"), node.child_by_field_name("clobbers")
+        outputs, inputs = (
+            [] if (listed := node.child_by_field_name(f"{each}_operands")) is None else listed.named_children
+            for each in ("output", "input")
+        )
+        text = re.sub(r'"\s*"|\\[nt]', " ", self.text(code)).strip('" ')
+        if len(outputs) != 1 or (clobbers is not None and clobbers.named_children) or not is_pure_ptx(text):
+            return self.opaque(node, in_words(node.type))
+        target, *values = (each.child_by_field_name("value") for each in (*outputs, *inputs))
+        constraint = self.text(outputs[0].child_by_field_name("constraint"))
+        if target is None or target.type != "identifier" or None in values or not constraint.startswith('"='):
+            return self.opaque(node, in_words(node.type))
+        place = self.place(node)
+        given = tuple(self.expression(each) for each in values if each is not None)
+        return nodes.Assign(place, "=", self.expression(target), nodes.Call(place, "asm", given))
 
     def _size_of(self, node: _Node) -> nodes.Expression:
         inner = node.child_by_field_name("type") or node.child_by_field_name("value")

@@ -114,6 +114,13 @@ _OF_THE_DEVICE: Mapping[str, str] = MappingProxyType({
 })  # fmt: skip
 """Names whose value the compiler knows; conditions on them are decided by these and called unclear."""
 
+_OTHER_PLATFORMS = frozenset((
+    "USE_ROCM", "USE_HIP", "USE_MUSA", "USE_XPU", "__HIP_PLATFORM_AMD__", "__HIP_PLATFORM_HCC__", "__HIPCC__",
+    "__HIP__", "__HIP_DEVICE_COMPILE__", "__MUSACC__", "GGML_USE_HIP", "GGML_USE_HIPBLAS", "GGML_USE_MUSA",
+    "TORCH_HIP_VERSION",
+))  # fmt: skip
+"""Names that say that another compiler than CUDA's reads a file, in frameworks that serve several."""
+
 _REPLACED: Mapping[Language, Mapping[str, str]] = MappingProxyType({
     "opencl": {"__kernel": "__global__", "kernel": "__global__", "__local": "__shared__", "local": "__shared__",
                "__constant": "__constant__", "constant": "__constant__"},
@@ -182,7 +189,10 @@ class _Reader:
 
     def __init__(self, tokens: list[Token], language: Language, defines: Mapping[str, str]) -> None:
         self.tokens = tokens
-        self.expander = Expander(predefined({**_OF_THE_DEVICE, **_PREDEFINED[language], **defines}))
+        self.language = language
+        self.given = frozenset(defines)
+        of_device = {name: text for name, text in _OF_THE_DEVICE.items() if not self._is_elsewhere(name)}
+        self.expander = Expander(predefined({**of_device, **_PREDEFINED[language], **defines}))
         self.outside = frozenset(self.expander.macros)
         self.branches: list[_Branch] = []
         self.result: list[Token] = []
@@ -190,7 +200,6 @@ class _Reader:
         """Index into `result`, text, place."""
         self.unclear: list[_Unclear] = []
         self.decided: list[Decided] = []
-        self.given = frozenset(defines)
         self.mentioned = self._defined_names()
 
     def _defined_names(self) -> frozenset[str]:
@@ -329,8 +338,14 @@ class _Reader:
             return False, "a condition that cannot be read"
         return bool(value), self._outside(names)
 
+    def _is_elsewhere(self, name: str) -> bool:
+        """Whether only another compiler than this one defines a name."""
+        return self.language == "cuda" and name in _OTHER_PLATFORMS and name not in self.given
+
     def _outside(self, names: Sequence[str]) -> str:
         for name in names:
+            if self._is_elsewhere(name):
+                continue
             if name in _OF_THE_DEVICE and name not in self.given:
                 return f"depends on {name}, which the compiler defines"
             if name not in self.expander.macros and name not in self.mentioned and name != "true":

@@ -27,13 +27,14 @@ from kernelwright.tactics.stencil.time_steps import JOIN_STEPS
 from kernelwright.tactics.transpose.tiles import TRANSPOSE_TILES
 from kernelwright.tactics.vectors.loops import VECTOR_LOOPS
 from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
+from kernelwright.tactics.vectors.walks import WALK_VECTORS
 
 TACTICS: tuple[Tactic, ...] = (
     CONTRACTION_TILES, TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES,
     GROUP_LANES, Summed(VECTOR_MAP), Plainly(ROW_REGISTERS), Summed(Plainly(ROW_SPLIT)), Summed(Plainly(ROWS)),
     Plainly(ROW_SCAN),
     Plainly(ONE_PASS), Plainly(BLOCK_JOINS), Plainly(BLOCK_ITEMS), Plainly(PRIVATE_BINS),
-    Plainly(VECTOR_LOOPS), COARSEN,
+    Plainly(VECTOR_LOOPS), WALK_VECTORS, COARSEN,
     RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, REGISTER_SUMS, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
     NARROW_INDICES, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 16 << 20
 """Of an array whose elements are followed: that takes eight times as much."""
 _SEVERAL = -1
 

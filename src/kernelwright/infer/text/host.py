@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kernelwright.errors import KernelwrightError
 from kernelwright.problem.dtypes import dtype_of_c_type, is_vector_c_type
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source.lexer import definitions_of, masked, matching
 
 _TOKEN = re.compile(
@@ -48,8 +50,8 @@ class _HostLaunch:
     values: Mapping[str, int]
     """By name: the number that the host's code sets it to once and for all."""
     line: int
-    fractions: Mapping[str, str] = field(default_factory=dict)
-    """By parameter: what the host computes for it in floats, in the problem's language and the kernel's names."""
+    computed: Mapping[str, str] = field(default_factory=dict)
+    """By parameter: what the host computes for it, in the problem's language and the kernel's names."""
 
 
 def find_launch(
@@ -94,7 +96,7 @@ def _chevrons(
         yield _HostLaunch(
             grid, block, "" if shared == "0" else shared, tuple(actuals), literals, names, reader.numbers(),
             code.count("\n", 0, match.start()) + 1,
-            _fractions(actuals, parameters, names, code[: match.start()]),
+            {**_integers(actuals, parameters, reader), **_fractions(actuals, parameters, names, code[: match.start()])},
         )  # fmt: skip
 
 
@@ -159,6 +161,23 @@ def _passed(actuals: Sequence[str], parameters: Sequence[str], code: str) -> tup
         elif number := re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFuUlLhH]*", bare):
             literals[parameter] = number[1]
     return names, literals
+
+
+def _integers(actuals: Sequence[str], parameters: Sequence[str], reader: HostReader) -> dict[str, str]:
+    """What is computed of other arguments in whole numbers: `int tile = (n + 7) / 8;`, passed by name or as it is."""
+    found: dict[str, str] = {}
+    if len(actuals) != len(parameters):
+        return found
+    for actual, parameter in zip(actuals, parameters, strict=True):
+        bare = _CASTS.sub("", actual).strip()
+        try:
+            text = reader.computed(bare)
+            words = Expression.parse(text).names
+        except (Untranslatable, KernelwrightError):
+            continue
+        if words and parameter not in words and words <= set(parameters):
+            found[parameter] = text
+    return found
 
 
 def _fractions(
@@ -282,6 +301,14 @@ class HostReader:
         self._kept = kept
         self._renamed = renamed
         self._nesting = 0
+
+    def computed(self, text: str) -> str:
+        """What an argument is made of; a name that is kept elsewhere as what the code sets it to.
+
+        Raises:
+            Untranslatable: it is computed in a way that is not read here.
+        """
+        return HostReader(self._before, set(self._kept) - {text}, self._renamed, self._types).text(text)
 
     def numbers(self) -> dict[str, int]:
         """Names that are set to a plain number, once."""

@@ -214,7 +214,7 @@ def _is_tuned(call: WatchedCall, name: str) -> bool:
         return False
     if any(name in each for each in call.configs):
         return True
-    decides = any(name in values and numbers != call.grid for values, numbers in call.other_grids)
+    decides = any([*values] == [name] and numbers != call.grid for values, numbers in call.other_grids)
     return decides and value >= 2 and value & (value - 1) == 0
 
 
@@ -253,8 +253,9 @@ def _candidates(sizes: Mapping[str, int], tuned: list[str], call: WatchedCall) -
     numbers = [
         value for name, value in call.constants.items() if name not in tuned and type(value) is int and value > 1
     ]
-    whole = [*tuned, *map(str, dict.fromkeys(numbers))]
-    single = [*sizes, *(f"ceil_div({size}, {name})" for name in whole for size in sizes)]
+    known = [each for each in map(str, dict.fromkeys(numbers)) if each not in sizes]
+    divided = (f"ceil_div({size}, {name})" for name in (*tuned, *known) for size in (*sizes, *known))
+    single = [*sizes, *divided]
     yield from single
     for first, second in itertools.combinations_with_replacement(single, 2):
         yield f"{first} * {second}"

@@ -10,6 +10,8 @@ import ast
 import importlib.machinery
 import importlib.util
 import inspect
+import itertools
+import math
 import re
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -127,6 +129,15 @@ def _pretend_gpu() -> None:
         setattr(torch.cuda, name, answer)
 
 
+def _other_values(constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+    """Whole constants doubled and divided, each alone, then two at a time: blocks may cover all there is together."""
+    whole = {name: each for name, each in constants.items() if isinstance(each, int) and each is not True and each > 1}
+    for name, value in whole.items():
+        yield from ({name: other} for other in (2 * value, *(value >> by for by in range(1, value.bit_length()))))
+    for (first, one), (second, other) in itertools.combinations(whole.items(), 2):
+        yield {first: max(1, one // 8), second: max(1, other // 4)}
+
+
 class _Enough(BaseException):
     """A kernel is launched again: what was to be seen was seen. No `Exception`, since the example may catch those."""
 
@@ -152,6 +163,8 @@ class _Watch:
         self._given: Any = None
         self._caller = module
         """The file with the example."""
+        self._first: tuple[Any, dict[str, Any], dict[str, Any], tuple[int, ...]] = (None, {}, {}, ())
+        """Kernel, arguments, what tensors among them were before, and the grid."""
         self._failure: str | None = None
         """Of a launch, in words."""
         self._seen: dict[str, dict[str, Any]] = {}
@@ -167,6 +180,10 @@ class _Watch:
         try:
             given = self._given = getattr(caller, example)()
         except _Enough:
+            return
+        except Exception:
+            if self._failure is None:
+                raise
             return
         function = getattr(self._module, self._named or "", None)
         if not self._seen and isinstance(function, FunctionType):
@@ -256,6 +273,7 @@ class _Watch:
             for name, value in tensors.items()
             if name in seen.written or not self._is_same(value, before[name])  # views may overlap
         ]
+        self._first = kernel, given, before, numbers
         options = {name: given[name] for name in OPTIONS if given.get(name) is not None}
         roles = {name: self._role(kernel, given, before, name, changed, numbers, tensors) for name in changed}
         runtime = [each.name for each in known.parameters if not each.is_constexpr]
@@ -276,15 +294,12 @@ class _Watch:
     def _other_grids(self, grid: Any, given: dict[str, Any], constants: dict[str, Any]) -> list[list[Any]]:
         """What the grid would be with other constants, where it is computed from them."""
         found: list[list[Any]] = []
-        for name, value in constants.items():
-            if not callable(grid) or isinstance(value, bool) or not isinstance(value, int) or value < 2:
+        for other in _other_values(constants) if callable(grid) else ():
+            try:
+                numbers = grid({**given, **other})
+            except Exception:  # noqa: S112 - it may refuse what nobody meant
                 continue
-            for other in (2 * value, value // 2):
-                try:
-                    numbers = grid({**given, name: other})
-                except Exception:  # noqa: S112 - it may refuse what nobody meant
-                    continue
-                found.append([{name: other}, [int(each) for each in numbers]])
+            found.append([other, [int(each) for each in numbers]])
         return found
 
     def _role(
@@ -411,6 +426,8 @@ class _Watch:
             return None
         name, given, before = self._launcher
         outputs = [each["name"] for each in seen["arguments"] if each.get("role") in ("output", "inout")]
+        if not all(own[each].is_contiguous() for each in outputs):  # the problem has all that they span
+            return None
         for other, function, is_callers in self._references(name):
             call = self._call_of(function, given, own)
             if call is None:
@@ -419,11 +436,42 @@ class _Watch:
             named = {each["as"]: value for each, value in zip(call, values, strict=True) if each["as"]}
             results = self._results(function, [] if named else values, named)
             places = self._places(results, [own[each] for each in outputs])
-            if places:
+            if places and self._holds_elsewhere(function, call, outputs, places):
                 shapes = [list(results[place].shape) for place in places]
                 found = {name: each for name, *each in zip(outputs, places, shapes, strict=True)}
                 return {"function": other, "call": call, "outputs": found, "is_callers": is_callers}
         return None
+
+    def _holds_elsewhere(self, function: Any, call: list[Any], outputs: list[str], places: list[int]) -> bool:
+        """Whether the function gives what the kernel gives on other numbers, too.
+
+        The example's may have a form, such as zeros above a diagonal, that numbers which a problem draws have not.
+        """
+        kernel, given, before, grid = self._first
+        drawn = {name: self._drawn(value) for name, value in before.items()}
+        again = {**given, **{name: self._copied(value) for name, value in drawn.items()}}
+        self._run(kernel, grid=grid, warmup=False, **again)
+        _, _, passed = self._launcher or ("", {}, {})
+        values = [
+            drawn[each["name"]].reshape(each["shape"]) if "name" in each else passed[each["given"]] for each in call
+        ]
+        named = {each["as"]: value for each, value in zip(call, values, strict=True) if each["as"]}
+        results = self._results(function, [] if named else values, named)
+        return bool(results) and all(
+            self._is_near(results[place], again[name]) for name, place in zip(outputs, places, strict=True)
+        )
+
+    def _drawn(self, value: Any) -> Any:
+        """As the problem draws it: floats from a normal distribution, or where none is negative from their range."""
+        copy = self._copied(value)
+        if copy.is_floating_point() and copy.numel():
+            numbers = copy.double()
+            low, high = float(numbers.min()), float(numbers.max())
+            source = self._torch.Generator().manual_seed(1)
+            is_ranged = math.isfinite(high) and 0 <= low < high
+            drawn = (self._torch.rand if is_ranged else self._torch.randn)(numbers.shape, generator=source)
+            copy.copy_(low + (high - low) * drawn if is_ranged else drawn)
+        return copy
 
     def _references(self, launcher: str) -> Iterator[tuple[str, Any, bool]]:
         """Functions by whose names they compute what is right: of the kernel's file, then of the example's."""
@@ -440,15 +488,16 @@ class _Watch:
         """What it takes: the kernel's arguments with their shapes in the call, or values; by name where it can be."""
         parameters = inspect.signature(function).parameters
         needed = [name for name, each in parameters.items() if each.default is inspect.Parameter.empty]
-        is_named = set(needed) <= set(given)
-        taken = [name for name in parameters if name in given] if is_named else list(given)[: len(parameters)]
+        by_name = set(needed) <= set(given)
+        taken = [name for name in parameters if name in given] if by_name else list(given)[: len(parameters)]
+        is_named = by_name and taken != list(parameters)[: len(taken)]
         call: list[Any] = []
         for each in taken:
             told = self._told(given[each], own)
             if told is None:
                 return None
             call.append({**told, "given": each, "as": each if is_named else ""})
-        return call if is_named or len(call) == len(parameters) else None
+        return call if by_name or len(call) == len(parameters) else None
 
     def _told(self, value: Any, own: dict[str, Any]) -> dict[str, Any] | None:
         """One value as text, or as the kernel's argument that it is; None if it is neither."""

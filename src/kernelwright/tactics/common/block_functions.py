@@ -394,6 +394,8 @@ def _value(thread: _Thread, node: nodes.Expression, scope: dict[str, _Value]) ->
             if operator in ("&&", "||") and isinstance(one, int) and bool(one) == (operator == "||"):
                 return int(bool(one))
             other = yield from _value(thread, right, scope)
+            if isinstance(one, int) and (whole := _whole(right)) and operator not in "+*":
+                return _of_counts(operator, one, whole)
             return _binary(operator, one, other)
         case nodes.Conditional(condition=condition, yes=yes, no=no):
             test = yield from _value(thread, condition, scope)
@@ -416,12 +418,30 @@ def _value(thread: _Thread, node: nodes.Expression, scope: dict[str, _Value]) ->
     raise Unfit("an expression that is not followed")
 
 
+_FLOAT = re.compile(r"\d+\.\d*[fF]?")
+
+
 def _constant(text: str) -> _Part:
     try:
         number = float(text.rstrip("fF"))
     except ValueError as error:
         raise Unfit(f"{text} is no number") from error
     return _Part(frozenset(), None, "zero" if number == 0 else "high" if abs(number) > 1e30 else "other")
+
+
+def _whole(node: nodes.Expression) -> int:
+    """A whole number that is written as a float: 32 for `32.f`; 0 for anything else."""
+    if not isinstance(node, nodes.Literal) or node.value is not None or not _FLOAT.fullmatch(node.text):
+        return 0
+    number = float(node.text.rstrip("fF"))
+    return int(number) if number.is_integer() and number < 1 << 20 else 0
+
+
+def _of_counts(operator: str, left: int, right: int) -> int:
+    """Arithmetic of threads and of a whole number in floats, as in `threadIdx.x < blockDim.x / 32.f`."""
+    if operator == "/" and left % right:
+        raise Unfit("a fraction of threads")
+    return _arithmetic(operator, left, right)
 
 
 def _unary(thread: _Thread, operator: str, operand: nodes.Expression, scope: dict[str, _Value]) -> _Run:

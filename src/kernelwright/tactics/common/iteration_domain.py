@@ -43,13 +43,18 @@ def require_independent(subject: Subject) -> None:
     read = {access.array for access in facts.accesses if access.kind in ("read", "accumulate", "unknown")}
     if any(access.kind == "unknown" for access in facts.accesses):
         raise Unfit("an array is given to something that is not followed")
-    _refuse_shared_arguments(subject, written)
+    refuse_shared_arguments(subject, written)
     for array in sorted(written & read):
         if not has_own(subject, array):
             raise Unfit(f"{array} is read and written: a thread may read what another one stores")
 
 
-def _refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
+def refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
+    """What is written has one name: a load by another name would see it.
+
+    Raises:
+        Unfit: a launch passes it twice.
+    """
     names = [parameter.name for parameter in subject.analysis.function.parameters]
     for step in subject.header.steps:
         if step.entry.partition("<")[0].strip() != subject.entry:
@@ -74,7 +79,8 @@ def has_own(subject: Subject, array: str) -> bool:
             continue
         form = _in_common(subject, each.element)
         kinds = set() if form is None else {atoms[name].kind for name in _names_within(form, atoms)}
-        is_followed = "thread" in kinds and kinds <= {"thread", "loop", "size", "quotient", "remainder"}
+        moves = "thread" in kinds or (form is not None and _starts_apart(subject, form))
+        is_followed = moves and kinds <= {"thread", "loop", "size", "quotient", "remainder"}
         if form is None or not is_followed:
             return False
         place = form, each.width
@@ -85,6 +91,13 @@ def has_own(subject: Subject, array: str) -> bool:
     if len({place for place, _ in read} | stored.keys()) == 1:
         return True
     return all(any(own <= guards for own in stored.get(place, ())) for place, guards in read)
+
+
+def _starts_apart(subject: Subject, form: Polynomial) -> bool:
+    """Whether a loop in a place starts at the thread's own."""
+    facts = subject.analysis.facts
+    starts = [each.start for each in facts.loops if each.atom in _names_within(form, facts.atoms) and each.start]
+    return any(facts.atoms[name].kind == "thread" for each in starts for name in _names_within(each, facts.atoms))
 
 
 def _names_within(form: Polynomial, atoms: Mapping[str, Atom]) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from kernelwright.source import nodes
 from kernelwright.source.span import Span
@@ -59,6 +59,22 @@ def first_thread_conditions(body: nodes.Block, personal: Collection[str]) -> lis
                 found.append(node.place.span)
             case nodes.Binary(operator="<", left=left, right=right) if is_place(left) and is_number(right, 1):
                 found.append(node.place.span)
+    return found
+
+
+_BLOCK_SIZES = ("blockDim.x", "get_local_size(0)")
+
+
+def block_size_names(body: nodes.Block, within: Sequence[Span]) -> list[Span]:
+    """Variables that are another name for the block's size and stand in these places alone."""
+    changed = nodes.assigned_names(body)
+    found = []
+    for each in nodes.walk(body):
+        if not isinstance(each, nodes.Declarator) or each.initial is None or each.name in changed:
+            continue
+        uses = [n.place.span for n in nodes.walk(body) if isinstance(n, nodes.Name) and n.name == each.name]
+        if query_text(each.initial) in _BLOCK_SIZES and all(any(s.contains(use) for s in within) for use in uses):
+            found.append(each.place.span)
     return found
 
 

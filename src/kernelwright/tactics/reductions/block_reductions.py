@@ -14,14 +14,16 @@ from kernelwright.tactics.common.dialect import Dialect, dialect, joined
 from kernelwright.tactics.common.editing import refuse_unread
 from kernelwright.tactics.common.launches import number, only_shape
 from kernelwright.tactics.common.loop_reductions import Operation, joined_variables, refuse_cut_fractions, refuse_start
-from kernelwright.tactics.common.thread_queries import first_thread_conditions, query_text, unused
+from kernelwright.tactics.common.thread_queries import block_size_names, first_thread_conditions, query_text, unused
 from kernelwright.tactics.common.traffic_model import AHEAD, Walk, effect, row_pairs, tree_barriers
 from kernelwright.tactics.reductions.inline_reductions import over_joins
 from kernelwright.tactics.vectors import loops as vector_loops
 
 
 def _join(subject: Subject) -> Rewrite:
-    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins"} & set(subject.history):
+    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "walk-vectors", "block-joins"} & set(
+        subject.history
+    ):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     refuse_unread(subject)
     facts = subject.analysis.facts
@@ -192,7 +194,8 @@ def _refuse_other_sizes(subject: Subject, size: int, loops: list[nodes.Loop], ca
         for each in nodes.walk(subject.analysis.function.body)
         if isinstance(each, nodes.Declarator) and each.is_shared and _is_only_passed(subject, each.name, calls)
     ]
-    heads += unused(subject.analysis.function.body)
+    body = subject.analysis.function.body
+    heads += [*block_size_names(body, [*heads, *calls]), *unused(body)]
     for node in nodes.walk(subject.analysis.function.body):
         is_size = isinstance(node, nodes.Literal) and node.value == size
         if query_text(node).startswith(("blockDim", "get_local_size")):

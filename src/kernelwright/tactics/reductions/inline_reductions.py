@@ -225,7 +225,7 @@ def _shared(body: nodes.Block) -> tuple[nodes.Declaration, ...]:
     found = []
     for each in body.statements:
         if isinstance(each, nodes.Declaration) and any(d.is_shared for d in each.declarators):
-            is_plain = all(d.is_shared and d.extents and None not in d.extents and d.initial is None
+            is_plain = all(d.is_shared and d.extents and d.initial is None
                            for d in each.declarators)  # fmt: skip
             if not is_plain or not each.place.is_exact:
                 raise Unfit("how much shared memory there is is not known")

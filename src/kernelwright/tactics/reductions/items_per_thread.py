@@ -48,9 +48,16 @@ class _Found:
 
 
 def _items(subject: Subject) -> Rewrite:
-    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins", "block-items"} & set(
-        subject.history
-    ):
+    if {
+        "vector-map",
+        "coarsen",
+        "rows",
+        "one-pass",
+        "vector-loops",
+        "walk-vectors",
+        "block-joins",
+        "block-items",
+    } & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     refuse_hidden_branches(subject)
     found = _find(subject)

@@ -15,7 +15,7 @@ from kernelwright.tactics.common.editing import RewriteBuilder, refuse_unread
 from kernelwright.tactics.common.iteration_domain import expression_of
 from kernelwright.tactics.common.launches import number, only_shape, refuse_aliases
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, joined_variables, refuse_start
-from kernelwright.tactics.common.thread_queries import first_thread_conditions, query_text, unused
+from kernelwright.tactics.common.thread_queries import block_size_names, first_thread_conditions, query_text, unused
 from kernelwright.tactics.reductions.block_reductions import spellings_of
 from kernelwright.tactics.vectors.loops import (
     is_own_place,
@@ -74,9 +74,16 @@ def understood(subject: Subject, *, name: str = "row-registers") -> RowKernel:
     Raises:
         Unfit: it is not.
     """
-    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins", "block-items"} & set(
-        subject.history
-    ):
+    if {
+        "vector-map",
+        "coarsen",
+        "rows",
+        "one-pass",
+        "vector-loops",
+        "walk-vectors",
+        "block-joins",
+        "block-items",
+    } & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     refuse_unread(subject)
     if subject.pattern.kind != "row-wise":
@@ -262,8 +269,11 @@ def _refuse_other_sizes(row: RowKernel) -> None:
     """
     subject = row.subject
     heads = [Span(each.node.place.span.start, each.node.body.place.span.start) for each in row.loops]
-    heads += [*_joining_arrays(row), *unused(subject.analysis.function.body)]
-    for node in nodes.walk(subject.analysis.function.body):
+    heads += _joining_arrays(row)
+    joins = [call.place.span for call, _, _ in row.calls]
+    body = subject.analysis.function.body
+    heads += [*block_size_names(body, [*heads, *joins]), *unused(body)]
+    for node in nodes.walk(body):
         is_size = isinstance(node, nodes.Literal) and node.value == row.size
         is_size |= query_text(node).startswith(_SIZES) or query_text(node) == "warpSize"
         if is_size and not any(head.contains(node.place.span) for head in heads):

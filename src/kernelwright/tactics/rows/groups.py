@@ -122,9 +122,17 @@ def _share(subject: Subject) -> Rewrite:
 
 
 def _understood(subject: Subject) -> _Group:
-    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins", "block-items", "group-lanes"} & set(
-        subject.history
-    ):
+    if {
+        "vector-map",
+        "coarsen",
+        "rows",
+        "one-pass",
+        "vector-loops",
+        "walk-vectors",
+        "block-joins",
+        "block-items",
+        "group-lanes",
+    } & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     if subject.language != "cuda" or subject.device.kind != "gpu":
         raise Unfit("groups are shared by the threads of a warp in CUDA")

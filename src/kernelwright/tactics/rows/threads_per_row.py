@@ -89,7 +89,7 @@ def share(
     Raises:
         Unfit: its rows may not be shared.
     """
-    if {"rows", "one-pass", "vector-map", "coarsen"} & set(subject.history):
+    if {"rows", "one-pass", "vector-map", "coarsen", "walk-vectors"} & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     _require_rows_apart(subject)
     places = places_of(subject, fastest="x")

@@ -176,7 +176,10 @@ class LaneKinds:
             self.pointers.add(node.name)
         self.types = {**self.types, node.name: node.c_type}
         self.declared.add(node.name)
-        self._join(node.name, UNIFORM if node.initial is None else self.kind(node.initial))
+        if node.initial is None:  # nothing yet: its assignments say what it is
+            self.kinds.setdefault(node.name, UNIFORM)
+        else:
+            self._join(node.name, self.kind(node.initial))
 
     def _join(self, name: str, kind: LaneKind) -> None:
         before = self.kinds.get(name)

@@ -212,6 +212,10 @@ class Vectorizer(LaneChecks):
         if step != 1:
             raise Unfit("neighbouring lanes store at places that do not lie side by side")
         place = self._place(target)
+        if narrow := self.narrow_type(self._element_type(target)):
+            if operator != "=":
+                raise Unfit(f"it changes {narrow} in place")
+            return self._stored(place, self._narrow(value, narrow), narrow)
         text = self._wide(value)
         if operator != "=":
             text = f"{self._load(target, place, self._element_type(target))} {operator[:-1]} ({text})"
@@ -221,8 +225,33 @@ class Vectorizer(LaneChecks):
         self.has_stored = True
         self.vector_stores += 1
         if self.dialect.is_opencl:
-            return f"*(__global kw_any_{self._opencl_type(c_type)} *){_address(place)} = {value};"
+            own = self.narrow_type(c_type) or self._opencl_type(c_type)
+            return f"*(__global kw_any_{own} *){_address(place)} = {value};"
         return f"kw_store({place[0]}, {place[1]}, {value});"
+
+    def _narrow(self, node: nodes.Expression, c_type: str) -> str:
+        """OpenCL: what becomes an integer below `int` as it is stored, as a vector of these.
+
+        Raises:
+            Unfit: it becomes something else before.
+        """
+        inner, ending = node, ""
+        match node:
+            case nodes.Call(function=name, arguments=(value,)):
+                parts = re.fullmatch(r"convert_(u?(?:char|short))((?:_sat)?(?:_rt[ezpn])?)", name)
+                if parts is not None:
+                    inner, ending = value, parts[2]
+                if parts is not None and parts[1] != c_type:
+                    raise Unfit(f"it stores {parts[1]} as {c_type}")
+            case nodes.Cast(operands=(value,)) if self.narrow_type(node.c_type) == c_type and not node.is_pointer:
+                inner = value
+        kind = self.kind(inner)
+        if kind == UNIFORM:
+            return f"(kw_{c_type})(({c_type})({self._text(node)}))"
+        if kind.c_type not in ("int", "uint", "float", "double"):
+            raise Unfit(f"it stores {kind.c_type or 'an index'} as {c_type}")
+        spelled = f"KW_N(convert_{c_type})"
+        return f"{f'KW_JOIN({spelled}, {ending})' if ending else spelled}({self._wide(inner)})"
 
     def _place(self, node: nodes.Expression) -> tuple[str, str]:
         """Pointer and index of an element; apart, because alignment of a pointer can be asked before a loop."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kernelwright.analysis.facts import Access, LoopFact, Reduction
 from kernelwright.analysis.patterns.pattern import recognise
-from kernelwright.analysis.polynomial import ONE, ZERO, named
+from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named
 from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.source.span import Span
@@ -24,7 +24,9 @@ from kernelwright.tactics.vectors.lane_text import operators_in, prelude
 from kernelwright.tactics.vectors.lanes import Vectorizer
 from kernelwright.tactics.vectors.load_batches import batched_loop
 
-_TOGETHER = ("block-stride", "grid-stride", "warp-stride")
+TOGETHER = ("block-stride", "grid-stride", "warp-stride")
+"""Sweeps of loops that threads share."""
+_WARP = 32
 _VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
 
 
@@ -38,6 +40,10 @@ class LoopVectorizer:
     types: dict[str, str]
     personal: frozenset[str]
     """Variables that differ from thread to thread."""
+    of_warps: frozenset[str] = frozenset()
+    """Those of them that differ from warp to warp only; see `_of_warps`."""
+    of_rows: frozenset[str] = frozenset()
+    """Those of them that differ along the other axes of a block than x."""
     block: tuple[int, str] | None = None
     """The size of a block as a number of the source, and the parameter that it becomes."""
     count: str = ""
@@ -50,6 +56,8 @@ class LoopVectorizer:
     wide: list[Vectorizer] = field(default_factory=list)
     joined: list[Joined] = field(default_factory=list)
     changed: int = 0
+    is_alone: bool = False
+    """Whether each loop is one thread's own, and not walked together."""
 
     def is_block_wide(self, ready: _Ready) -> bool:
         """Whether a loop is walked by one block: what a thread keeps is what it comes back to."""
@@ -63,13 +71,15 @@ class LoopVectorizer:
 
 
 def _vectors(subject: Subject) -> Rewrite:
-    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins"} & set(subject.history):
+    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "walk-vectors", "block-joins"} & set(
+        subject.history
+    ):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     refuse_unread(subject)
     facts = subject.analysis.facts
     if subject.pattern.kind not in ("row-wise", "whole reduction", "contraction", "elementwise"):
         raise Unfit(f"it is {subject.pattern.kind}: what its threads leave for each other is not known")
-    together = {loop.span: loop for loop in facts.loops if loop.sweep in _TOGETHER and not loop.inlined_in}
+    together = {loop.span: loop for loop in facts.loops if loop.sweep in TOGETHER and not loop.inlined_in}
     body = subject.analysis.function.body
     found = [(n, together[n.place.span]) for n in outer_loops(body) if n.place.span in together]
     if not found:
@@ -115,7 +125,43 @@ def start(subject: Subject, tactic: str, *, calls: Mapping[Span, Operation]) -> 
     for node in nodes.walk(function.body):
         if isinstance(node, nodes.Declarator):
             types[node.name] = f"{node.c_type} *" if node.is_pointer or node.extents else node.c_type
-    return LoopVectorizer(subject, plan, vec, types, _personal(function.body, calls), calls=dict(calls))
+    personal = _personal(function.body, calls)
+    of_warps, of_rows = (
+        personal - _personal(function.body, calls, still=_still(subject, is_warp=each)) for each in (True, False)
+    )
+    return LoopVectorizer(
+        subject, plan, vec, types, personal, of_warps=of_warps, of_rows=of_rows, calls=dict(calls)
+    )  # fmt: skip
+
+
+def _still(subject: Subject, *, is_warp: bool) -> frozenset[str]:
+    """Variables that all threads of a warp, or all of a block along x, have the same of: places of other axes.
+
+    A warp's number is one of them where blocks have whole warps along x.
+    """
+    facts = subject.analysis.facts
+    size = number(only_shape(subject).block[0].text)
+    has_warps = subject.language == "cuda" and size is not None and size % _WARP == 0
+
+    def is_still(name: str) -> bool:
+        atom = facts.atoms[name]
+        if atom.kind != "quotient" or not (is_warp and has_warps):
+            return atom.kind == "size" or (atom.kind == "thread" and _is_of_other_axes(name))
+        return atom.parts[1].constant == _WARP and atom.parts[0].single_name in ("thread.x", "global.x")
+
+    changed = nodes.assigned_names(subject.analysis.function.body)
+    values: dict[str, list[Polynomial]] = {}
+    for each in facts.thread_indices:
+        values.setdefault(each.name, []).append(each.value)
+    return frozenset(
+        name for name, known in values.items()
+        if name and name not in changed and len(known) == 1 and all(map(is_still, known[0].names))
+    )  # fmt: skip
+
+
+def _is_of_other_axes(name: str) -> bool:
+    kind, _, axis = name.partition(".")
+    return kind == "block" or (kind in ("thread", "global") and axis in ("y", "z"))
 
 
 def _calls(subject: Subject) -> dict[Span, Operation]:
@@ -132,11 +178,12 @@ def _calls(subject: Subject) -> dict[Span, Operation]:
 
 
 def _personal(
-    body: nodes.Block, calls: Mapping[Span, Operation], indices: Collection[str] = ()
+    body: nodes.Block, calls: Mapping[Span, Operation], indices: Collection[str] = (), still: Collection[str] = ()
 ) -> frozenset[str]:  # fmt: skip
     """Variables that are made of the thread's place in its block; what `calls` give is the same for all threads.
 
-    `indices`: of loops, which name an element and not the thread.
+    `indices`: of loops, which name an element and not the thread; `still`: known to be the same for the threads asked
+    about.
     """
     words = ("threadIdx.", "get_local_id(", "get_global_id(", "warp")
     found: set[str] = set()
@@ -155,7 +202,7 @@ def _personal(
                 for each in nodes.walk(source)
                 if not any(span.contains(each.place.span) for span in calls)
             ):
-                found |= {name} - set(indices)
+                found |= {name} - {*indices, *still}
         if len(found) == before:
             break
     return frozenset(found)
@@ -333,14 +380,13 @@ def widen(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact) -> None:
     Raises:
         Unfit: it has none.
     """
-    header = plain_loop(node, fact)
+    header = plain_loop(node, fact, is_alone=loops.is_alone)
     declared = node.initial.declarators[0] if isinstance(node.initial, nodes.Declaration) else None
     assert declared is not None
-    assert header.step is not None
     joined = joined_variables(node, loops.types)
-    for each in joined:
+    for each in joined if not loops.is_alone else ():
         _require_joined(loops, node, fact, each)
-    lanes = _lanes(loops, node, header, joined)
+    lanes = _lanes(loops, node, fact, header, joined)
     body = _body(node, lanes)
     if not lanes.vector_loads + lanes.vector_stores:
         raise Unfit("nothing that the loop loads or stores lies side by side")
@@ -421,9 +467,8 @@ def _write(
     source = loops.subject.source
     node, declared, words, vec = ready.node, ready.declared, dialect(loops.subject.language), loops.vec
     assert declared.initial is not None
-    assert ready.header.step is not None
     start = loops.spelled(declared.initial.place.span.text(source))
-    step = loops.spelled(ready.header.step.place.span.text(source))
+    step = "1" if ready.header.step is None else loops.spelled(ready.header.step.place.span.text(source))
     bound, c_type, name = ready.header.bound.place.span.text(source), declared.c_type, declared.name
     pad = indent(source, node.place.span.start)
     may = " && ".join(["kw_to > 0", *(f"({each}) > 0 && ({each}) % {vec} == 0" for each in ready.lanes.blocks)])
@@ -434,7 +479,7 @@ def _write(
         lines.append(f"{wide} kw_{each.name} = {first};")
     first_place = f"({start}) * {vec}"
     if keep:
-        lanes = _lanes(loops, node, ready.header, ready.joined)
+        lanes = _lanes(loops, node, ready.fact, ready.header, ready.joined)
         lanes.kept, lanes.fills = kept, fills
         lines += [
             "#pragma unroll",
@@ -469,14 +514,19 @@ def _write(
         loops.plan.replace(mark.span, "")
 
 
-def plain_loop(node: nodes.Loop, fact: LoopFact) -> LoopHeader:
+def plain_loop(node: nodes.Loop, fact: LoopFact, *, is_alone: bool = False) -> LoopHeader:
     """The header of a loop that counts upwards from the thread's own place and runs to its end.
+
+    Args:
+        node: the loop.
+        fact: what is known of it.
+        is_alone: whether it counts from 0 by 1 instead: a thread walks it alone.
 
     Raises:
         Unfit: it is another one.
     """
     header = read_header(node)
-    if header is None or header.rest or header.is_in_body or header.step is None or header.step_kind != "add":
+    if header is None or header.rest or header.is_in_body or header.step_kind != "add":
         raise Unfit("a loop counts in a way that is not followed")
     if header.operator != "<" or not isinstance(node.initial, nodes.Declaration) or not node.place.is_exact:
         raise Unfit("a loop counts in a way that is not followed")
@@ -484,13 +534,19 @@ def plain_loop(node: nodes.Loop, fact: LoopFact) -> LoopHeader:
         raise Unfit("a loop counts in a way that is not followed")
     if isinstance(node.condition, nodes.Binary) and node.condition.operator == "&&":
         raise Unfit("a loop ends by more than its bound")
-    if fact.start is None or not is_own_place(fact) or fact.ends_early:
+    if fact.start is None or fact.ends_early:
+        raise Unfit("where a loop starts and ends is not known")
+    if header.step is None and not is_alone:
+        raise Unfit("a loop counts in a way that is not followed")
+    if is_alone and (fact.start != ZERO or fact.step is None or fact.step.amount != ONE):
+        raise Unfit("a loop does not count from 0 by 1")
+    if not is_alone and not is_own_place(fact):
         raise Unfit("a loop does not start at the thread's own place")
     if any(isinstance(each, nodes.Return | nodes.Jump | nodes.OpaqueStatement) for each in nodes.walk(node.body)):
         raise Unfit("a loop may be left early")
     changed = nodes.assigned_names(node.body)
-    used = {each.name for part in (header.bound, header.step, node.initial) for each in nodes.walk(part)
-            if isinstance(each, nodes.Name)}  # fmt: skip
+    parts = [each for each in (header.bound, header.step, node.initial) if each is not None]
+    used = {each.name for part in parts for each in nodes.walk(part) if isinstance(each, nodes.Name)}
     if changed & used or any(isinstance(each, nodes.Element) for each in nodes.walk(header.bound)):
         raise Unfit("where a loop ends may change while it runs")
     return header
@@ -559,7 +615,9 @@ def _mentions(node: nodes.Node, name: str) -> int:
     return sum(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(node))
 
 
-def _lanes(loops: LoopVectorizer, node: nodes.Loop, header: LoopHeader, joined: tuple[Joined, ...]) -> Vectorizer:
+def _lanes(
+    loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact, header: LoopHeader, joined: tuple[Joined, ...]
+) -> Vectorizer:  # fmt: skip
     """What turns a loop's body into one for vectors.
 
     Raises:
@@ -567,8 +625,10 @@ def _lanes(loops: LoopVectorizer, node: nodes.Loop, header: LoopHeader, joined: 
     """
     subject, words = loops.subject, dialect(loops.subject.language)
     own = nodes.declared_names(node)
+    alike = {"warp-stride": loops.of_warps, "block-stride": loops.of_rows}.get(fact.sweep, frozenset())
+    personal = frozenset() if loops.is_alone else loops.personal - alike - own - {j.name for j in joined}
     for each in nodes.walk(node.body):
-        if isinstance(each, nodes.Name) and each.name in loops.personal - own - {j.name for j in joined}:
+        if isinstance(each, nodes.Name) and each.name in personal:
             raise Unfit(f"{each.name} belongs to the thread, and threads take other elements then")
         if query_text(each).startswith(("threadIdx.", "get_local_id(", "get_global_id(", "warp")):
             raise Unfit("the loop asks which thread it runs in")

@@ -39,7 +39,7 @@ class _Names:
 
 
 def _vectors(subject: Subject) -> Rewrite:
-    _refuse_repeats(subject)
+    _refuse_repeats(subject, "walk-vectors")
     require_independent(subject)
     reasons = []
     for fastest in AXES:
@@ -62,8 +62,8 @@ def _with_fast_functions(subject: Subject, rewrite: Rewrite) -> Rewrite:
     return replace(rewrite, source=more.source, header=more.header, added=added, explanation=explanation)
 
 
-def _refuse_repeats(subject: Subject) -> None:
-    if {"vector-map", "coarsen"} & set(subject.history):
+def _refuse_repeats(subject: Subject, *others: str) -> None:
+    if {"vector-map", "coarsen", *others} & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
 
 

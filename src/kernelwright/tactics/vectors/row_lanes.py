@@ -118,14 +118,16 @@ class RowLanes(Vectorizer):
         """Texts of calls that take long and differ from lane to lane, in single precision."""
         found: dict[str, None] = {}
         for node in _unconditional(statements):
-            if not isinstance(node, nodes.Call) or not node.place.is_exact or not self.kind(node).is_varying:
+            if not isinstance(node, nodes.Call) or not node.place.is_exact:
                 continue
             known = math_function(node.function)
+            plain = re.sub(r"f(_\d+)?$", "", node.function.removeprefix("kw_fast_"))
+            if not ((known is not None and known[0] in _COSTLY) or plain in _COSTLY):
+                continue
             is_single = re.fullmatch(r"\w*f|kw_fast_\w+f(_\d+)?", node.function) is not None
             if self.dialect.is_opencl:
                 is_single = self.kind(node).c_type == "float"
-            plain = re.sub(r"f(_\d+)?$", "", node.function.removeprefix("kw_fast_"))
-            if is_single and ((known is not None and known[0] in _COSTLY) or plain in _COSTLY):
+            if is_single and self.kind(node).is_varying:
                 found[self._text(node)] = None
         return list(found)
 

@@ -1,0 +1,115 @@
+"""Loops that a thread walks alone along memory: each step takes a vector of neighbours.
+
+A dot product of one thread, as attention has it for every key, loads a row element by element: neighbouring threads
+are a row apart, so each load moves a sector for one element. What other threads do does not matter here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernelwright.analysis.facts import Access, LoopFact
+from kernelwright.analysis.polynomial import ONE, ZERO
+from kernelwright.source import nodes
+from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.tactics.common.editing import refuse_unread
+from kernelwright.tactics.common.iteration_domain import refuse_shared_arguments
+from kernelwright.tactics.scalar.compiler_hints import allowed_error
+from kernelwright.tactics.vectors.loops import TOGETHER, LoopVectorizer, add_prelude, start, widen
+
+_LEAST_STEPS = 8
+"""Shorter walks are no vectors; compilers write them out."""
+
+
+def _vectors(subject: Subject) -> Rewrite:
+    if "kw_lanes" in subject.source or "kw_any_" in subject.source:
+        raise Unfit("its vectors were arranged before", is_already_so=True)
+    refuse_unread(subject)
+    loops = start(subject, "walk-vectors", calls={})
+    loops.is_alone = True
+    reasons = []
+    for node, fact in _walks(subject):
+        try:
+            _refuse_memory(subject, node, fact)
+            widen(loops, node, fact)
+        except Unfit as unfit:
+            reasons.append(unfit.reason)
+    if not loops.changed:
+        raise Unfit(reasons[0] if reasons else "no thread walks along memory in a loop of its own")
+    _refuse_exact(loops)
+    add_prelude(loops)
+    told = f"{loops.changed} loops of single threads take vectors of {loops.vec} neighbours in each step."
+    return loops.plan.finish(told, _effect(loops))
+
+
+def _walks(subject: Subject) -> Iterator[tuple[nodes.Loop, LoopFact]]:
+    """Loops of the kernel's own text that touch global memory, one thread's each, and have none inside."""
+    facts = subject.analysis.facts
+    known = {each.span: each for each in facts.loops if not each.inlined_in and each.is_exact}
+    touching = {index for each in facts.accesses if each.space == "global" for index in each.loops}
+    for node in nodes.walk(subject.analysis.function.body):
+        fact = known.get(node.place.span) if isinstance(node, nodes.Loop) else None
+        if fact is None or fact.sweep in TOGETHER or fact.index not in touching:
+            continue
+        assert isinstance(node, nodes.Loop)
+        if not any(isinstance(each, nodes.Loop) for each in nodes.walk(node.body)):
+            yield node, fact
+
+
+def _refuse_memory(subject: Subject, node: nodes.Loop, fact: LoopFact) -> None:
+    """Lanes load before they store: what a loop stores it may load at the same element only.
+
+    Raises:
+        Unfit: it may load what an earlier step has stored; it uses memory without vectors; or it is short.
+    """
+    facts = subject.analysis.facts
+    touched = [each for each in facts.accesses if fact.index in each.loops]
+    if any(each.is_atomic or each.kind == "unknown" for each in touched):
+        raise Unfit("a loop touches memory in a way that is not followed")
+    spaces = {"global"} if subject.language == "opencl" else {"global", "shared"}
+    if any(each.space not in spaces for each in touched):
+        raise Unfit("a loop uses memory that has no vectors")
+    written = {each.array for each in touched if each.kind != "read"}
+    refuse_shared_arguments(subject, written)
+    for array in sorted(written):
+        elements = [each.element for each in touched if each.array == array]
+        is_read = any(each.array == array and each.kind != "write" for each in touched)
+        if is_read and (None in elements or len({str(each) for each in elements}) > 1):
+            raise Unfit(f"{array.partition('#')[0]} passes values from step to step")
+    bound = fact.bound
+    steps = [None if bound is None else subject.evaluate(bound, sizes) for sizes in subject.sizes()]
+    if any(each is not None and each < _LEAST_STEPS for each in steps):
+        raise Unfit("its walks are short")
+
+
+def _refuse_exact(loops: LoopVectorizer) -> None:
+    """Sums of floats in another order round otherwise.
+
+    Raises:
+        Unfit: results must be exact.
+    """
+    is_float = any("float" in each.c_type or "double" in each.c_type or "half" in each.c_type
+                   for each in loops.joined if not each.is_idempotent)  # fmt: skip
+    if is_float and allowed_error(loops.subject) == 0.0:
+        raise Unfit("its results must be exact, and sums of floats depend on the order")
+
+
+def _effect(loops: LoopVectorizer) -> Effect:
+    """Fewer and wider loads where threads walk apart; elsewhere caches had given one load to all threads."""
+    subject, apart = loops.subject, [each for each in _loads(loops) if each.stride not in (ZERO, ONE)]
+    if subject.device.kind == "cpu":
+        return Effect(2.0, "a load takes several elements, and what is made of them is SIMD")
+    if not apart:
+        return Effect(1.1, "a load takes several elements of what the caches give to all threads")
+    arrays = subject.analysis.facts.arrays
+    narrow = min(arrays[each.array].element_bytes or 4 for each in apart)
+    factor = {1: 4.0, 2: 3.0, 4: 2.0}.get(narrow, 1.5)
+    return Effect(factor, f"threads walk rows of their own: loads of {subject.device.vector_bytes} bytes, not {narrow}")
+
+
+def _loads(loops: LoopVectorizer) -> list[Access]:
+    spans = {span for lanes in loops.wide for _, span in lanes.loaded.values()}
+    return [each for each in loops.subject.analysis.facts.accesses if each.span in spans and each.space == "global"]
+
+
+WALK_VECTORS = RuleTactic("walk-vectors", "row", "Vectors in loops that one thread walks alone along memory.", _vectors)
