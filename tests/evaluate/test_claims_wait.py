@@ -170,6 +170,7 @@ def test_the_process_that_was_asked_for_devices_opens_one_and_a_new_one_takes_it
         device = select_device(probe_devices(backends=["opencl"], hosts=early.hosts), language="opencl")
         gpu = replace(device, kind="gpu")
         with LocalRunner(subject.problem, gpu, settings, early=early) as runner:
+            ignore_busy_machine(runner)
             worker = runner._stations[0].lane.process.worker
             host = worker.pid
             assert worker.start_count == 1
