@@ -12,6 +12,7 @@ from fleet_runs import NamedMachine, ThreadCluster, ThreadSlot, run_on, serve, s
 from spool_runs import NESTED, TILE, VECTOR, WRONG, agent, in_thread
 from test_spool_runs import wait_until
 
+from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, MissingDependency, UsageError
 from kernelwright.optimization.optimize import replay_optimize
 from kernelwright.remote.folder import SpoolFolder
@@ -90,6 +91,16 @@ def test_a_device_that_no_node_has_ends_the_run(plain: Path, tmp_path: Path, spo
     with served(spool, cluster), pytest.raises(UsageError, match=r"no device of the cluster fits.*'MI300'"):
         run_on(plain, tmp_path / "run", spool, VECTOR, device="MI300")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_language_that_no_node_runs_ends_the_run(plain: Path, tmp_path: Path, spool: Path) -> None:
+    class Bare(NamedMachine):
+        def device(self, *_: object) -> DeviceInfo:
+            raise MissingDependency("no OpenCL here", hint="pip install 'kernelwright[opencl]'")
+
+    with served(spool, ThreadCluster(a=Bare, b=Bare)), pytest.raises(UsageError, match="no OpenCL here") as caught:
+        run_on(plain, tmp_path / "run", spool, VECTOR)
+    assert caught.value.hint == "pip install 'kernelwright[opencl]'"
 
 
 def test_a_run_stays_with_devices_of_one_model(plain: Path, tmp_path: Path, spool: Path) -> None:

@@ -108,13 +108,14 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
 
 
 def test_a_job_that_ends_is_followed_and_all_are_cancelled_at_the_end(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeper, begun = jobs
     monkeypatch.setattr(slurm_jobs, "SHORT_S", 0.0)
     stop = threading.Event()
     thread, _ = in_thread(lambda: keeper(stop=stop))
     wait_until(lambda: len(begun) == 2)
+    (tmp_path / "spool" / "workers" / "host-job0-17.json").touch()  # its worker was there
     begun[0].is_done = True
     wait_until(lambda: len(begun) == 3)
     stop.set()

@@ -192,8 +192,9 @@ class SpoolMachine:
             KernelwrightError: none can be brought.
         """
         mailbox = self._mailbox()
-        while self._check is not None and not mailbox.seen():
+        while self._check is not None and not mailbox.every():
             self._check()
+            mailbox.tell()
             time.sleep(self._poll_s)
         return len(mailbox.seen())
 
@@ -277,7 +278,7 @@ class _Mailbox:
             while (result := self._result(identity)) is None:
                 if self._check is not None:
                     self._check()
-                self._tell()
+                self.tell()
                 if self._stopped.wait(self._poll_s):
                     raise KeyboardInterrupt
         finally:
@@ -293,7 +294,8 @@ class _Mailbox:
     def _result(self, identity: str) -> object | None:
         return self.folder.message("results", identity)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Say now and then what is waited for."""
         now_s = time.monotonic()
         with self._lock:
             if self._say is None or now_s - self._told_s < TELL_S:
@@ -303,14 +305,14 @@ class _Mailbox:
         there = {identity for identity, _, _ in self.folder.ids("results")}
         torn = [each for each in waiting if each in there and self._result(each) is None]
         words = f" ({len(torn)} are there and incomplete: copy them again)" if torn else ""
-        count = f"{len(waiting)} results" if len(waiting) != 1 else "a result"
+        count = {0: "a device", 1: "a result"}.get(len(waiting), f"{len(waiting)} results")
         self._say(f"waiting for {count} of {self._place}{words}; {self._workers()}")
 
     def seen(self) -> list[WorkerSeen]:
         """Workers that were seen within `SEEN_S`, by this machine's clock, and have not ended."""
-        return [each for each in self._every() if time.time() - each.seen_s < SEEN_S and each.doing != HAS_ENDED]
+        return [each for each in self.every() if time.time() - each.seen_s < SEEN_S and each.doing != HAS_ENDED]
 
-    def _every(self) -> list[WorkerSeen]:
+    def every(self) -> list[WorkerSeen]:
         """All workers that have ever said something, the last one last; none that look after jobs."""
         seen = []
         for file in sorted((self.folder.path / "workers").glob("*.json")):
@@ -321,7 +323,7 @@ class _Mailbox:
         return sorted(seen, key=lambda each: each.seen_s)
 
     def _workers(self) -> str:
-        seen = self._every()
+        seen = self.every()
         if not seen and self._check is not None:
             return "no device is there yet"
         if not seen:

@@ -45,9 +45,7 @@ def helped(folder: SpoolFolder, runner: str) -> Iterator[Callable[[], None]]:
     command = [sys.executable, "-P", "-m", "kernelwright", *words]
     with (
         (folder.path / LOG).open("wb") as log,
-        tied(
-            command, stdout=log.fileno(), environment=os.environ
-        ) as process,  # its end kills what is left of its group
+        tied(command, stdout=log.fileno(), environment=os.environ) as process,
     ):
         helper = _Helper(folder, runner, process.pid)
         try:

@@ -125,9 +125,8 @@ class _SlotDesk:
     def device(self, work: RequestContext) -> DeviceInfo:
         """As the slot says, which is asked once. Where another lane may have a device, this one leaves the request."""
         key, found = (settings_of(work).device, work.language), self._found(work)
-        fits_not = isinstance(found, UsageError | MissingDependency)
-        if fits_not and not self._fits.is_nowhere(key, self._name):
-            raise OtherDevice(str(found))
+        if isinstance(found, UsageError | MissingDependency):
+            raise self._misfit(found) if self._fits.is_nowhere(key, self._name) else OtherDevice(str(found))
         if isinstance(found, InfrastructureError):
             self._fails(found)
         if isinstance(found, KernelwrightError):
@@ -153,7 +152,7 @@ class _SlotDesk:
         """By the slot, with the files that it has not had yet."""
         found = self._found(request.work)
         if isinstance(found, UsageError | MissingDependency):
-            raise UsageError(f"no device of the cluster fits; on {self._name}: {found.message}", hint=found.hint)
+            raise self._misfit(found)
         names = all_files(request)
         files = self._spool.files({name: name for name in names - self._sent})
         reply = from_text(self._call("answer", as_text(request), files))
@@ -167,6 +166,10 @@ class _SlotDesk:
             raise InfrastructureError(f"{self._name} did not answer what it was asked")
         self._open_key = self.key(request.work)
         return dataclasses.replace(reply, worker=self._name)
+
+    def _misfit(self, why: KernelwrightError) -> UsageError:
+        """To be said to the run, which would wait for ever."""
+        return UsageError(f"no device of the cluster fits; on {self._name}: {why.message}", hint=why.hint)
 
     def _call(self, method: str, *arguments: object) -> bytes:
         try:
@@ -314,6 +317,8 @@ class _Fleet:
             return
         except KernelwrightError as error:
             lane.failure = error.message
+        except Exception as error:  # whatever it is, other lanes go on
+            lane.failure = f"{type(error).__name__}: {error}"
 
     def _worker(self, lane: _Lane, slot: _RemoteSlot) -> SpoolWorker:
         def fails(error: InfrastructureError) -> None:
@@ -346,8 +351,8 @@ class _Fleet:
         return "; ".join(told) or "no node offers a GPU or a CPU"
 
     def _end(self) -> None:
-        for lane in self._lanes.values():
-            lane.end()
+        for lane in self._lanes.values():  # beside each other: each may take seconds
+            threading.Thread(target=lane.end, daemon=True).start()
         end_s = time.monotonic() + END_S
         for lane in list(self._lanes.values()):
             if lane.thread is not None:

@@ -35,7 +35,7 @@ LOOK_S = 5.0
 """How often it is seen which jobs there are."""
 
 SHORT_S = 60.0
-"""A job that ends so soon has failed. A guess."""
+"""A job that ends so soon, or whose worker was never seen, has failed. A guess."""
 
 ABANDONED_S = 120.0
 """Jobs end where nothing was heard for so long from the process that has begun them."""
@@ -160,7 +160,7 @@ class _Keeper:
 
     def _note_end(self, each: _Job) -> None:
         lasted_s = time.monotonic() - each.since_s
-        if lasted_s > SHORT_S:
+        if lasted_s > SHORT_S and any((self._spool.path / "workers").glob(f"*-{_place(each.job.job_id)}-*.json")):
             self._failures.clear()
             self._say(f"job {each.job.job_id} has ended; another one follows")
             return
@@ -198,7 +198,13 @@ def work(spool: str, seconds: float) -> int:
     forget_secrets()
     folder, stop = SpoolFolder(Path(spool)), threading.Event()
     threading.Thread(target=_end_when_abandoned, args=(folder, stop), daemon=True).start()
-    worker = SpoolWorker(folder, Desk(folder, LocalMachine()), say=lambda text: print(text, flush=True), stop=stop)  # noqa: T201 - the job's log
+    job = require("submitit", purpose="a job").JobEnvironment().job_id
+    name = f"{socket.gethostname()}-{_place(job)}"
+
+    def say(text: str) -> None:
+        print(text, flush=True)  # noqa: T201 - into the job's log
+
+    worker = SpoolWorker(folder, Desk(folder, LocalMachine()), say=say, name=name, stop=stop)
     with ends_as_interrupt((signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)):
         return worker.run(until_idle=False, seconds=seconds).done
 
@@ -215,6 +221,10 @@ def _end_when_abandoned(folder: SpoolFolder, stop: threading.Event) -> None:
         if time.monotonic() - since_s > ABANDONED_S:
             os.kill(os.getpid(), signal.SIGTERM)
             return
+
+
+def _place(job_id: object) -> str:
+    return f"job{job_id}"
 
 
 def _told(text: str) -> str:
