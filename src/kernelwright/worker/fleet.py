@@ -351,10 +351,13 @@ class _Fleet:
         return "; ".join(told) or "no node offers a GPU or a CPU"
 
     def _end(self) -> None:
-        for lane in self._lanes.values():  # beside each other: each may take seconds
-            threading.Thread(target=lane.end, daemon=True).start()
+        """End all lanes, beside each other: each may take seconds. Behind it nobody uses the cluster any more."""
+        closing = [threading.Thread(target=lane.end, daemon=True) for lane in self._lanes.values()]
+        for thread in closing:
+            thread.start()
         end_s = time.monotonic() + END_S
+        serving = [lane.thread for lane in self._lanes.values() if lane.thread is not None]
+        for thread in (*closing, *serving):
+            thread.join(max(0.0, end_s - time.monotonic()))
         for lane in list(self._lanes.values()):
-            if lane.thread is not None:
-                lane.thread.join(max(0.0, end_s - time.monotonic()))
             self._drop(lane)
