@@ -411,3 +411,20 @@ def example():
     with pytest.raises(ReferenceFailed, match="leaves the memory that it was given") as caught:
         written(tmp_path, HEAD + kernel)
     assert "by its address" in caught.value.hint
+
+
+def test_a_kernel_that_refuses_doubles_is_its_own_reference_in_its_types(installed, tmp_path):
+    kernel = """@triton.jit
+def product(a, c, BLOCK: tl.constexpr):
+    at = tl.arange(0, 16)
+    place = at[:, None] * 16 + at[None, :]
+    eye = (at[:, None] == at[None, :]).to(tl.float16)
+    tl.store(c + place, tl.dot(tl.load(a + place), eye).to(tl.float16))
+
+
+def example():
+    product[(1,)](torch.randn(16, 16, dtype=torch.float16), torch.empty(16, 16, dtype=torch.float16), BLOCK=16)
+"""
+    folder = written(tmp_path, HEAD + kernel)
+    found = interpret(folder, settings=TuneSettings(budget=Budget(evaluations=1), build_processes=1, data_seed=1))
+    assert len(found.passed) == 1

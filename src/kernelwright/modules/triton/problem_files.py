@@ -364,6 +364,7 @@ def _kernel_reference(call: WatchedCall, stem: str, header: Header) -> str:
     constants += "".join(f"    {name} = {_python(each.text)}\n" for name, each in header.defines.items())
     both = ", ".join(f'"{name}": {name}' for name in (*fixed, *header.defines))
     grid = ", ".join(extent.text for extent in header.steps[0].grid)
+    types = {each["name"]: each["dtype"] for each in _passed(call) if each["kind"] == "tensor"}
     return f'''"""The kernel as it was, by Triton's interpreter on doubles.
 
 That is a guess of what is meant: write it in NumPy or PyTorch to have the kernel itself checked.
@@ -379,6 +380,8 @@ import triton.language as tl
 
 import original_{stem} as original
 
+TYPES = {types!r}  # where it refuses wider ones
+
 
 def ceil_div(a, b):
     return -(-a // b)
@@ -390,7 +393,7 @@ def next_power_of_two(value):
 
 def reference({", ".join(names)}):
     """What the kernel writes."""
-{constants}{made}    launch_interpreted(original.{call.kernel}, ({grid},), {{{given}, {both}}})
+{constants}{made}    launch_interpreted(original.{call.kernel}, ({grid},), {{{given}, {both}}}, TYPES)
     return {{{", ".join(f'"{name}": {name}' for name in outputs)}}}
 '''
 
