@@ -345,6 +345,7 @@ def load():
 
 
 def reference_pick(rows, x, negate):
+    globals().setdefault("seen", len(rows))
     found = torch.round(x[rows.long()]) * (-1 if negate else 1)
     return found.isnan(), torch.where(found < 0, -float("inf"), found)
 
