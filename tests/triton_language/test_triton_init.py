@@ -429,3 +429,30 @@ def example():
     folder = written(tmp_path, HEAD + kernel)
     found = interpret(folder, settings=TuneSettings(budget=Budget(evaluations=1), build_processes=1, data_seed=1))
     assert len(found.passed) == 1
+
+
+def test_a_reference_that_takes_the_output_gets_room_for_it(installed, tmp_path):
+    kernel = """@triton.jit
+def double_kernel(y, x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def double(y, x):
+    double_kernel[(1,)](y, x, x.numel(), BLOCK=128)
+
+
+def double_reference(y, x):
+    y.copy_(2 * x)
+    return y
+
+
+def example():
+    double(torch.empty(99), torch.randn(99))
+"""
+    folder = written(tmp_path, HEAD + kernel)
+    assert (
+        "original.double_reference(torch.zeros([99], dtype=torch.float64), x)" in (folder / "reference.py").read_text()
+    )
+    found = interpret(folder, settings=TuneSettings(budget=Budget(evaluations=1), build_processes=1, data_seed=1))
+    assert len(found.passed) == 1

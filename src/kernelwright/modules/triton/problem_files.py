@@ -310,8 +310,9 @@ def _torch_reference(call: WatchedCall, stem: str) -> str:
     found = call.reference
     assert found is not None
     shapes = {each["name"]: each["shape"] for each in call.arguments if each["kind"] == "tensor"}
-    given = [_passed_on(each, shapes) for each in found["call"]]
-    needed = [each["name"] for each in found["call"] if "name" in each]
+    given = [_passed_on(each, call, shapes) for each in found["call"]]
+    inputs = {each["name"] for each in _passed(call) if each.get("role") != "output"}
+    needed = [each["name"] for each in found["call"] if each.get("name") in inputs]
     results = ", ".join(
         f'"{name}": results[{place}]' + ("" if shape == shapes[name] else f".reshape({shapes[name] or [1]})")
         for name, (place, shape) in found["outputs"].items()
@@ -336,10 +337,12 @@ def reference({", ".join(dict.fromkeys(needed))}):
 '''
 
 
-def _passed_on(each: Mapping[str, Any], shapes: Mapping[str, Any]) -> str:
-    """One argument of the torch function, as text."""
+def _passed_on(each: Mapping[str, Any], call: WatchedCall, shapes: Mapping[str, Any]) -> str:
+    """One argument of the torch function, as text; what it is to write has nothing in it yet."""
     text = each.get("value") or each["name"]
-    if "name" in each and each["shape"] != shapes[each["name"]]:
+    if any(other["name"] == each.get("name") and other.get("role") == "output" for other in call.arguments):
+        text = f"torch.zeros({each['shape']}, dtype=torch.{_wide(call, each['name'])})"
+    elif "name" in each and each["shape"] != shapes[each["name"]]:
         text = f"{text}.reshape({each['shape']})"
     return f"{each['as']}={text}" if each["as"] else text
 

@@ -237,7 +237,7 @@ def _last_line(text: str) -> str:
     """The line that says why: the assembler's own, which a command to repeat follows, or the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip(" ^~\t")]
     told = [line for line in lines if re.match(r"ptxas (error|fatal)|error:", line)]
-    return told[-1] if told else lines[-1] if lines else "without a word"
+    return told[0] if told else lines[-1] if lines else "without a word"
 
 
 def _arguments(kernel: Any, constants: Collection[str]) -> list[str]:
