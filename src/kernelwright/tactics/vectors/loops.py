@@ -149,13 +149,15 @@ def _still(subject: Subject, *, is_warp: bool) -> frozenset[str]:
             return atom.kind == "size" or (atom.kind == "thread" and _is_of_other_axes(name))
         return atom.parts[1].constant == _WARP and atom.parts[0].single_name in ("thread.x", "global.x")
 
-    changed = nodes.assigned_names(subject.analysis.function.body)
+    body = subject.analysis.function.body
+    changed = nodes.assigned_names(body)
+    declared = [each.name for each in nodes.walk(body) if isinstance(each, nodes.Declarator)]
     values: dict[str, list[Polynomial]] = {}
     for each in facts.thread_indices:
         values.setdefault(each.name, []).append(each.value)
     return frozenset(
         name for name, known in values.items()
-        if name and name not in changed and len(known) == 1 and all(map(is_still, known[0].names))
+        if name not in changed and declared.count(name) == len(known) == 1 and all(map(is_still, known[0].names))
     )  # fmt: skip
 
 
