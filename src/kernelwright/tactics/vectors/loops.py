@@ -15,7 +15,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls
 from kernelwright.tactics.common.dialect import dialect
-from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_unread
+from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_arranged, refuse_unread
 from kernelwright.tactics.common.launches import number, only_shape
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, across_lanes, joined_variables
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
@@ -41,7 +41,7 @@ class LoopVectorizer:
     personal: frozenset[str]
     """Variables that differ from thread to thread."""
     of_warps: frozenset[str] = frozenset()
-    """Those of them that differ from warp to warp only; see `_of_warps`."""
+    """Those of them that differ from warp to warp only; see `_still`."""
     of_rows: frozenset[str] = frozenset()
     """Those of them that differ along the other axes of a block than x."""
     block: tuple[int, str] | None = None
@@ -71,10 +71,7 @@ class LoopVectorizer:
 
 
 def _vectors(subject: Subject) -> Rewrite:
-    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "walk-vectors", "block-joins"} & set(
-        subject.history
-    ):
-        raise Unfit("its threads were arranged anew before", is_already_so=True)
+    refuse_arranged(subject)
     refuse_unread(subject)
     facts = subject.analysis.facts
     if subject.pattern.kind not in ("row-wise", "whole reduction", "contraction", "elementwise"):
