@@ -192,8 +192,9 @@ def _warps(number: str, block: str, lanes: str = "32") -> Subject:
     arguments = {"q": "in float32 2,d", "k": "in float32 2,n,d", "y": "out float32 2,n", "n": "int32 =n",
                  "d": "int32 =d"}  # fmt: skip
     source = WARPS.replace("NUMBER", number).replace("% 32", f"% {lanes}").replace("i += 32", f"i += {lanes}")
-    return subject_of(source.replace("o = 16", f"o = {int(lanes) // 2}"), arguments, (f"ceil_div(n * {lanes}, {block})", "2"), (block,),
-                      CACHES, language="cuda", device=GPU)  # fmt: skip
+    source = source.replace("o = 16", f"o = {int(lanes) // 2}")
+    grid = (f"ceil_div(n * {lanes}, {block})", "2")
+    return subject_of(source, arguments, grid, (block,), CACHES, language="cuda", device=GPU)
 
 
 @pytest.mark.few(1)
