@@ -151,8 +151,8 @@ def _still(subject: Subject, lanes: int) -> frozenset[str]:
         atom = facts.atoms[name]
         if atom.kind != "quotient" or not has_groups:
             return atom.kind == "size" or (atom.kind == "thread" and _is_of_other_axes(name))
-        divisor = atom.parts[1].constant
-        return bool(divisor) and divisor % lanes == 0 and atom.parts[0].single_name in ("thread.x", "global.x")
+        divisor = atom.parts[1].constant or 1
+        return divisor % lanes == 0 and atom.parts[0].single_name in ("thread.x", "global.x")
 
     changed = nodes.assigned_names(body)
     declared = [each.name for each in nodes.walk(body) if isinstance(each, nodes.Declarator)]
