@@ -75,14 +75,14 @@ __global__ void f(const unsigned *x, unsigned *y, int n) {
         "elementwise",
     ),
     Case(
-        "assembly_that_loads",
+        "assembly_of_a_place",
         "cuda",
         """
 __global__ void f(const unsigned *x, unsigned *y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   unsigned v = x[i], r;
-  asm("ld.global.u32 %0, [%1];" : "=r"(r) : "l"(x + v));
+  asm("mov.u32 %0, %%laneid;" : "=r"(r) : "r"(v));
   y[i] = r;
 }
 """,
