@@ -39,8 +39,8 @@ from kernelwright.remote.folder import SpoolFolder
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine, SimulatedRunner
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.worker.fleet import Fleet
-from kernelwright.worker.ray_cluster import RayCluster
+from kernelwright.worker.fleet import serve_cluster
+from kernelwright.worker.ray_cluster import ray_slots
 
 WAIT_S = 0.2
 EVALUATIONS = 160
@@ -107,12 +107,13 @@ def on_ray(count: int, machine: type[SimulatedMachine] | None, *, is_killed: boo
 
 
 def waiting(cluster: Any, victims: list[Any], machine: type[SimulatedMachine]) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder, RayCluster(cluster.address, machine=machine) as devices:
+    with tempfile.TemporaryDirectory() as folder, ray_slots(cluster.address, machine=machine) as slots:
         root, told, stop = Path(folder), list[str](), threading.Event()
-        fleet = Fleet(SpoolFolder(root / "spool"), devices, say=told.append)
-        thread = threading.Thread(target=fleet.run, args=(stop,), daemon=True)
+        words = {"say": told.append, "stop": stop}
+        arguments = (SpoolFolder(root / "spool"), slots)
+        thread = threading.Thread(target=serve_cluster, args=arguments, kwargs=words, daemon=True)
         thread.start()
-        while sum(line.endswith(": is there") for line in told) < len(devices.slots()):
+        while sum(line.endswith(": is there") for line in told) < len(slots()):
             time.sleep(0.1)
         if victims:
             threading.Timer(6.0, functools.partial(cluster.remove_node, victims[0], allow_graceful=False)).start()

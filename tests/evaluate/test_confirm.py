@@ -141,6 +141,15 @@ def test_what_would_be_announced_is_confirmed_and_the_next_best_where_that_is_wr
     assert Gains.of(samples({"small": [1.0, 1.05]}), {"small": 1.0}).announced(set()) == []
 
 
+def test_a_small_gain_is_only_looked_into_where_a_verdict_may_claim_it() -> None:
+    """On a busy host many a median is above 1 by chance: that is no ground to say that a candidate cheats."""
+    by_chance = [12.0 / 1.2] * 11 + [13.0] * 9
+    rows = {"only": [[12.0] * 20, by_chance, [12.0 / 1.2] * 20]}
+    assert Gains.of(rows, {"only": 1.0}).announced(set()) == [(2, "only")]
+    few = {"only": [[12.0] * 5, [12.0 / 1.2] * 5]}  # in so few rounds nothing is claimed
+    assert Gains.of(few, {"only": 1.0}).announced(set()) == []
+
+
 def test_below_a_gain_that_is_not_sure_the_next_one_may_be_announced_too() -> None:
     slow = [12.0 / 9] * 11 + [13.0] * 9  # the fastest in the median, and often slower than the baseline
     rows = {"only": [[12.0] * 20, slow, [3.0] * 20, [6.0] * 20]}
@@ -292,8 +301,8 @@ class _Clock:
         (0.0, [1] * 2, "use what earlier ones left (the budget left no more time)"),  # what was planned
         (7.9, [1] * 2, "(the budget left no more time)"),  # two more take as long as the first two
         (8.0, [1] * 4, "(the budget left no more time)"),
-        (17.9, [1] * 8, "use what earlier ones left"),
-        (20.0, [1] * 8 + [2] * 2, "use what earlier ones left"),
+        (25.9, [1] * 12, "use what earlier ones left"),
+        (28.0, [1] * 12 + [2] * 2, "use what earlier ones left"),
     ],
 )
 def test_a_budget_holds_whatever_is_doubtful(left_s: float, launched: list[int], words: str) -> None:

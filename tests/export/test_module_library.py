@@ -226,3 +226,15 @@ def test_a_file_with_library_calls_is_the_module_in_float64(
     quiet = {**os.environ, "PYTHONWARNINGS": "ignore"}
     found = subprocess.run(call, capture_output=True, text=True, check=False, env=quiet)
     assert found.stdout.splitlines()[-1:] == ["agrees"], found.stdout + found.stderr
+
+
+@pytest.mark.thorough
+def test_attention_that_drops_at_random_is_refused(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is one operator here, whose name does not say so."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    text = MODULES["attention"].replace("is_causal=True", "dropout_p=0.1")
+    (in_tmp / "layer.py").write_text("import torch\nimport torch.nn as nn\n" + text + TAIL)
+    with pytest.raises(SystemExit) as left:
+        main(["init", "layer.py", "--library"])
+    assert left.value.code == 2
+    assert "draws random numbers" in capsys.readouterr().err

@@ -446,7 +446,7 @@ def test_the_first_element_alone_says_nothing_of_the_others(tmp_path: Path) -> N
     assert [each.word for each in found.questions] == ["x=ELEMENTS"]
 
 
-ROTARY = """
+DECIDED = """
 template <bool IS_NEOX> __device__ void rotate(float *arr, const float *c, int at, int half_dim) {
   int x_index, y_index;
   if (IS_NEOX) { x_index = at; y_index = half_dim + at; }
@@ -464,14 +464,14 @@ void run(float *q, const float *t, int tokens, int heads, int dim) { rotary<<<to
 
 
 def test_an_index_behind_a_condition_that_is_decided_is_no_question(tmp_path: Path) -> None:
-    found = inferred(tmp_path, ROTARY, "tokens=64", "heads=8", "dim=32", name="k.cu")
+    found = inferred(tmp_path, DECIDED, "tokens=64", "heads=8", "dim=32", name="k.cu")
     assert found.questions == ()
     query = found.arguments[0]
     assert query.role == "inout"
     assert sorted(each.strip("()") for each in query.shape) == ["dim", "heads", "tokens"]
 
 
-TILED = """
+VOCABULARY = """
 __global__ void k(float *x, int n, int tile) {
   const int end = min((int)(blockIdx.y + 1) * tile, n);
   for (int i = blockIdx.y * tile + threadIdx.x; i < end; i += blockDim.x) x[blockIdx.x * n + i] *= 2.0f;
@@ -484,14 +484,14 @@ __global__ void k(float *x, int n, int tile) {
     "void run(float *x, int rows, int n) { int t = (n + 7) / 8; k<<<dim3(rows, 8), 128>>>(x, n, t); }",
 ])  # fmt: skip
 def test_a_number_that_the_host_computes_of_others_is_no_question(tmp_path: Path, host: str) -> None:
-    found = inferred(tmp_path, TILED + host, "rows=4", "n=1001", name="k.cu")
+    found = inferred(tmp_path, VOCABULARY + host, "rows=4", "n=1001", name="k.cu")
     assert found.questions == ()
     assert found.sizes == {"rows": 4, "n": 1001, "tile": 126}
-    said = inferred(tmp_path, TILED + host, "rows=4", "n=1001", "tile=200", name="k.cu")
+    said = inferred(tmp_path, VOCABULARY + host, "rows=4", "n=1001", "tile=200", name="k.cu")
     assert said.sizes["tile"] == 200, "what a person says counts"
 
 
 def test_a_number_that_the_host_changes_is_still_asked_for(tmp_path: Path) -> None:
     host = "void run(float *x, int rows, int n) { int t = n / 8; t += 1; k<<<dim3(rows, 8), 128>>>(x, n, t); }"
-    found = inferred(tmp_path, TILED + host, "rows=4", "n=1001", name="k.cu")
+    found = inferred(tmp_path, VOCABULARY + host, "rows=4", "n=1001", name="k.cu")
     assert [each.word for each in found.questions] == ["tile=NUMBER"]

@@ -1,4 +1,4 @@
-"""A cluster of threads for `Fleet`: slots with a simulated device each, which can be lost or of another version."""
+"""A cluster of threads: slots with a simulated device each, which can be lost or of another version."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tuning.listener import RunListener
 from kernelwright.tuning.machine import Machine
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.worker.fleet import Fleet
+from kernelwright.worker.fleet import serve_cluster
 from kernelwright.worker.slot import DeviceSlot
+from kernelwright.worker.worker import Ended
 
 
 class NamedMachine(SimulatedMachine):
@@ -49,7 +50,7 @@ class NamedMachine(SimulatedMachine):
 
 @dataclasses.dataclass
 class ThreadSlot:
-    """`fleet.RemoteSlot` as a call."""
+    """A slot as a call."""
 
     slot: DeviceSlot
     version: str = ""
@@ -78,7 +79,7 @@ class ThreadSlot:
 
 
 class ThreadCluster:
-    """`fleet.Cluster`: nodes by name, each with the machine that its slot has."""
+    """`fleet.Slots`: nodes by name, each with the machine that its slot has."""
 
     def __init__(self, **machines: Callable[[], Machine]) -> None:
         self.machines = dict(machines)
@@ -87,7 +88,7 @@ class ThreadCluster:
         self.on_answer: dict[str, Callable[[ThreadSlot], None]] = {}
         self.failure: InfrastructureError | None = None
 
-    def slots(self) -> Mapping[str, Callable[[], ThreadSlot]]:
+    def __call__(self) -> Mapping[str, Callable[[], ThreadSlot]]:
         if self.failure is not None:
             raise self.failure
         return {name: self._opening(name) for name in self.machines}
@@ -105,23 +106,33 @@ class ThreadCluster:
         return [slot for slots in self.opened.values() for slot in slots]
 
 
-def fleet(spool: Path, cluster: object, told: list[str] | None = None, *, patience_s: float = 0.5) -> Fleet:
+def serve(
+    spool: Path,
+    slots: object,
+    told: list[str] | None = None,
+    *,
+    stop: threading.Event | None = None,
+    patience_s: float = 0.5,
+) -> Ended:
     say = told.append if told is not None else lambda _text: None
-    return Fleet(SpoolFolder(spool), cluster, say=say, look_s=0.02, patience_s=patience_s, poll_s=0.01)  # type: ignore[arg-type]
+    return serve_cluster(
+        SpoolFolder(spool), slots, say=say, stop=stop, look_s=0.02, patience_s=patience_s, poll_s=0.01  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
-def served(spool: Path, cluster: object, told: list[str] | None = None) -> Iterator[None]:
-    """A fleet that serves until the end of the block."""
+def served(spool: Path, slots: object, told: list[str] | None = None) -> Iterator[None]:
+    """A cluster serves until the end of the block."""
     stop = threading.Event()
-    thread = threading.Thread(target=fleet(spool, cluster, told, patience_s=30.0).run, args=(stop,), daemon=True)
+    words = {"stop": stop, "patience_s": 30.0}
+    thread = threading.Thread(target=serve, args=(spool, slots, told), kwargs=words, daemon=True)
     thread.start()
     try:
         yield
     finally:
         stop.set()
         thread.join(timeout=30)
-        assert not thread.is_alive(), "a fleet hangs"
+        assert not thread.is_alive(), "a lane hangs"
 
 
 def run_on(

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fleet_runs import NamedMachine, ThreadCluster, ThreadSlot, fleet, run_on, served
+from fleet_runs import NamedMachine, ThreadCluster, ThreadSlot, run_on, serve, served
 from spool_runs import NESTED, TILE, VECTOR, WRONG, agent, in_thread
 from test_spool_runs import wait_until
 
+from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, MissingDependency, UsageError
 from kernelwright.optimization.optimize import replay_optimize
 from kernelwright.remote.folder import SpoolFolder
@@ -37,7 +38,7 @@ def recorded(folder: Path) -> list[str]:
 
 def test_a_cluster_without_devices_ends_with_words(spool: Path) -> None:
     with pytest.raises(InfrastructureError, match="no node offers a GPU or a CPU"):
-        fleet(spool, ThreadCluster(), patience_s=0.1).run()
+        serve(spool, ThreadCluster(), patience_s=0.1)
 
 
 def test_a_node_of_another_version_is_left_out_with_words(plain: Path, tmp_path: Path, spool: Path) -> None:
@@ -50,7 +51,7 @@ def test_a_node_of_another_version_is_left_out_with_words(plain: Path, tmp_path:
     assert any("old: it has Kernelwright 0.0.1, and here is" in line for line in told)
     cluster.versions["new"] = "0.0.1"
     with pytest.raises(InfrastructureError, match=r"new: it has Kernelwright 0\.0\.1"):
-        fleet(tmp_path / "other", cluster).run()
+        serve(tmp_path / "other", cluster)
 
 
 def test_a_slot_that_cannot_be_opened_is_given_up(spool: Path) -> None:
@@ -58,12 +59,12 @@ def test_a_slot_that_cannot_be_opened_is_given_up(spool: Path) -> None:
         raise InfrastructureError("no driver here")
 
     with pytest.raises(InfrastructureError, match="ill: no driver here"):
-        fleet(spool, ThreadCluster(ill=broken)).run()
+        serve(spool, ThreadCluster(ill=broken))
 
 
 def test_a_head_that_is_lost_ends_everything(spool: Path) -> None:
     cluster = ThreadCluster(a=NamedMachine, b=NamedMachine)
-    thread, found = in_thread(fleet(spool, cluster).run)
+    thread, found = in_thread(lambda: serve(spool, cluster))
     wait_until(lambda: len(cluster.every()) == 2)
     cluster.failure = InfrastructureError("the Ray cluster does not answer any more")
     thread.join(20)
@@ -90,6 +91,16 @@ def test_a_device_that_no_node_has_ends_the_run(plain: Path, tmp_path: Path, spo
     with served(spool, cluster), pytest.raises(UsageError, match=r"no device of the cluster fits.*'MI300'"):
         run_on(plain, tmp_path / "run", spool, VECTOR, device="MI300")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_language_that_no_node_runs_ends_the_run(plain: Path, tmp_path: Path, spool: Path) -> None:
+    class Bare(NamedMachine):
+        def device(self, *_: object) -> DeviceInfo:
+            raise MissingDependency("no OpenCL here", hint="pip install 'kernelwright[opencl]'")
+
+    with served(spool, ThreadCluster(a=Bare, b=Bare)), pytest.raises(UsageError, match="no OpenCL here") as caught:
+        run_on(plain, tmp_path / "run", spool, VECTOR)
+    assert caught.value.hint == "pip install 'kernelwright[opencl]'"
 
 
 def test_a_run_stays_with_devices_of_one_model(plain: Path, tmp_path: Path, spool: Path) -> None:
@@ -184,7 +195,7 @@ def test_stopping_closes_every_device_and_gives_requests_back(plain: Path, tmp_p
         wait_until(lambda: slot.is_closed)
 
     cluster.on_answer = {"a": wait, "b": wait}
-    serving, ended = in_thread(lambda: fleet(spool, cluster).run(stop))
+    serving, ended = in_thread(lambda: serve(spool, cluster, stop=stop))
     in_thread(lambda: run_on(plain, tmp_path / "run", spool, VECTOR))
     assert is_in.wait(20)
     stop.set()

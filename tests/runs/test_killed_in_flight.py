@@ -19,7 +19,7 @@ from interleaved import World, interleaved, interrupted, killed, told
 from kernelwright.optimization.optimize import ReplayedRun, optimize, replay_optimize, resume_optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.remote import client
-from kernelwright.remote.client import Mailbox, SpoolMachine
+from kernelwright.remote.client import SpoolMachine, _Mailbox
 from kernelwright.remote.site import LocalSite
 from kernelwright.replaying.record import ReplayDiverged
 from kernelwright.store.event import RunFinished, SessionStarted
@@ -179,7 +179,7 @@ def test_killed_while_another_machine_works_the_run_replays(
     working: list[str] = []
     with interleaved(monkeypatch, 3) as world:
 
-        class Answering(Mailbox):
+        class Answering(_Mailbox):
             def wait(self, identity: str, kind: type[Any]) -> Any:
                 world.pause()
                 while self._result(identity) is None:
@@ -190,7 +190,7 @@ def test_killed_while_another_machine_works_the_run_replays(
                     world.pause()
                 return super().wait(identity, kind)
 
-        monkeypatch.setattr(client, "Mailbox", Answering)
+        monkeypatch.setattr(client, "_Mailbox", Answering)
         runs = Runs(
             world,
             plans_ahead=plans_ahead,

@@ -24,7 +24,7 @@ from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.model import Problem
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.testing.simulated import SimulatedRunner
-from kernelwright.worker.ray_cluster import RayCluster
+from kernelwright.worker.ray_cluster import ray_slots
 from short_command import COMMAND
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'kernelwright[ray]'")
@@ -76,16 +76,16 @@ def test_a_node_of_ray_is_killed_and_the_run_finds_what_one_machine_finds(
 ) -> None:
     spool, told = tmp_path / "spool", list[str]()
     first, _ = nodes.add_node(num_cpus=1), nodes.add_node(num_cpus=1)
-    with RayCluster(nodes.address, machine=SlowMachine) as cluster:
-        wait_until(lambda: len(cluster.slots()) == 2, patience_s=PATIENCE_S)
-        assert all(name.endswith("-cpu") for name in cluster.slots())
-        (lost,) = [name for name in cluster.slots() if f"-{first.node_id[:6]}-" in name]
-        with served(spool, cluster, told):
+    with ray_slots(nodes.address, machine=SlowMachine) as slots:
+        wait_until(lambda: len(slots()) == 2, patience_s=PATIENCE_S)
+        assert all(name.endswith("-cpu") for name in slots())
+        (lost,) = [name for name in slots() if f"-{first.node_id[:6]}-" in name]
+        with served(spool, slots, told):
             thread, found = in_thread(lambda: run_on(plain, tmp_path / "run", spool, VECTOR, TILE, NESTED))
             wait_until(lambda: is_at_a_node(told, lost) or bool(found), patience_s=PATIENCE_S)
             nodes.remove_node(first, allow_graceful=False)
             thread.join(PATIENCE_S)
-        assert len(cluster.slots()) == 1
+        assert len(slots()) == 1
     (result,) = found
     assert isinstance(result, OptimizeResult), (result, told)
     assert result.is_gain
@@ -101,7 +101,7 @@ def test_a_node_of_ray_is_killed_and_the_run_finds_what_one_machine_finds(
 
 def test_an_address_without_a_cluster_is_told_at_once() -> None:
     with pytest.raises(InfrastructureError, match=r"no Ray cluster at 127\.0\.0\.1:9: Connection refused"):
-        RayCluster("127.0.0.1:9")
+        ray_slots("127.0.0.1:9").__enter__()
 
 
 def test_a_run_tells_what_keeps_its_devices_away(saxpy: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,10 @@ from kernelwright.errors import BaselineFailed, InfrastructureError, UsageError
 from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.remote.folder import SpoolFolder
-from kernelwright.remote.runners import absolute, check_runner, read_slurm
+from kernelwright.remote.runners import absolute, check_runner, minutes_of, read_slurm
 from kernelwright.worker import slurm_jobs
-from kernelwright.worker.slurm_jobs import SlurmJobs
+from kernelwright.worker.slurm_jobs import keep_jobs
+from kernelwright.worker.worker import Ended
 
 
 @pytest.mark.parametrize(
@@ -41,10 +43,10 @@ def test_words_that_make_no_sense_are_refused(words: str, told: str) -> None:
 
 def test_words_are_read() -> None:
     read = read_slurm("partition=gpu,gres=gpu:h100:1,time=2h,jobs=4,cores=8,spool=/shared/spool")
-    assert (read.jobs, read.minutes, read.cores, read.spool) == (4, 120, 8, Path("/shared/spool"))
-    assert read.options == {"partition": "gpu", "gres": "gpu:h100:1"}
-    assert not read.is_local
-    assert read_slurm("local,jobs=2").is_local
+    numbers = {"time": "2h", "jobs": "4", "cores": "8", "spool": "/shared/spool"}
+    assert read == {"partition": "gpu", "gres": "gpu:h100:1", **numbers}
+    assert minutes_of(read) == 120
+    assert read_slurm("local,jobs=2") == {"local": "", "jobs": "2"}
 
 
 @pytest.mark.parametrize("address", ["nowhere", "ray://head:10001", "head:0", "head:99999", "head:6379 --x", ""])
@@ -79,8 +81,11 @@ class FakeJob:
         self.is_cancelled = self.is_done = True
 
 
+Jobs = tuple[Callable[..., Ended], list[FakeJob]]
+
+
 @pytest.fixture
-def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SlurmJobs, list[FakeJob]]:
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     """Two jobs at once, of a fake submitit."""
     begun: list[FakeJob] = []
 
@@ -99,17 +104,18 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SlurmJobs, li
 
     monkeypatch.setattr(slurm_jobs, "LOOK_S", 0.01)
     monkeypatch.setattr(slurm_jobs, "require", lambda *_, **__: Submitit)
-    return SlurmJobs(SpoolFolder(tmp_path / "spool"), read_slurm("local,jobs=2")), begun
+    return functools.partial(keep_jobs, SpoolFolder(tmp_path / "spool"), read_slurm("local,jobs=2")), begun
 
 
 def test_a_job_that_ends_is_followed_and_all_are_cancelled_at_the_end(
-    jobs: tuple[SlurmJobs, list[FakeJob]], monkeypatch: pytest.MonkeyPatch
+    jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeper, begun = jobs
     monkeypatch.setattr(slurm_jobs, "SHORT_S", 0.0)
     stop = threading.Event()
-    thread, _ = in_thread(lambda: keeper.run(stop))
+    thread, _ = in_thread(lambda: keeper(stop=stop))
     wait_until(lambda: len(begun) == 2)
+    (tmp_path / "spool" / "workers" / "host-job0-17.json").touch()  # its worker was there
     begun[0].is_done = True
     wait_until(lambda: len(begun) == 3)
     stop.set()
@@ -117,9 +123,11 @@ def test_a_job_that_ends_is_followed_and_all_are_cancelled_at_the_end(
     assert [job.is_cancelled for job in begun] == [False, True, True]
 
 
-def test_jobs_that_fail_at_once_end_the_run_with_what_they_said(jobs: tuple[SlurmJobs, list[FakeJob]]) -> None:
+def test_jobs_that_fail_at_once_end_the_run_with_what_they_said(
+    jobs: Jobs,
+) -> None:
     keeper, begun = jobs
-    thread, found = in_thread(keeper.run)
+    thread, found = in_thread(keeper)
     for number in range(4):
         wait_until(lambda number=number: len(begun) > number or not thread.is_alive())  # type: ignore[misc]
         if len(begun) > number:

@@ -72,6 +72,20 @@ __global__ void f(const unsigned *x, unsigned *y, int n) {
   y[i] = r;
 }
 """,
+        "elementwise",
+    ),
+    Case(
+        "assembly_that_loads",
+        "cuda",
+        """
+__global__ void f(const unsigned *x, unsigned *y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  unsigned v = x[i], r;
+  asm("ld.global.u32 %0, [%1];" : "=r"(r) : "l"(x + v));
+  y[i] = r;
+}
+""",
         "generic",
         near="elementwise",
         opaque="asm",

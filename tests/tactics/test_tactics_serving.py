@@ -188,31 +188,39 @@ __global__ void f(const float *q, const float *k, float *y, int n, int d) {
 CACHES = [{"n": 10, "d": 72}, {"n": 4, "d": 9}]
 
 
-def _warps(number: str, block: str) -> Subject:
+def _warps(number: str, block: str, lanes: str = "32") -> Subject:
     arguments = {"q": "in float32 2,d", "k": "in float32 2,n,d", "y": "out float32 2,n", "n": "int32 =n",
                  "d": "int32 =d"}  # fmt: skip
-    return subject_of(WARPS.replace("NUMBER", number), arguments, (f"ceil_div(n * 32, {block})", "2"), (block,),
-                      CACHES, language="cuda", device=GPU)  # fmt: skip
+    source = WARPS.replace("NUMBER", number).replace("% 32", f"% {lanes}").replace("i += 32", f"i += {lanes}")
+    source = source.replace("o = 16", f"o = {int(lanes) // 2}")
+    grid = (f"ceil_div(n * {lanes}, {block})", "2")
+    return subject_of(source, arguments, grid, (block,), CACHES, language="cuda", device=GPU)
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(not is_possible(), reason="needs g++")
-def test_a_warp_walks_the_row_of_its_number_in_vectors() -> None:
+@pytest.mark.parametrize("lanes", ["32", "16"])
+def test_a_warp_walks_the_row_of_its_number_in_vectors(lanes: str) -> None:
     chosen = tactic("vector-loops")
     assert chosen is not None
-    subject = _warps("(blockIdx.x * blockDim.x + threadIdx.x) / 32", "64")
+    subject = _warps(f"(blockIdx.x * blockDim.x + threadIdx.x) / {lanes}", "64", lanes)
     result = chosen.apply(subject)
     assert isinstance(result, Rewrite), result.reason
     assert assert_same(HostRunner(), subject, result, CACHES, count=4, rtol=1e-4) > len(CACHES)
 
 
-@pytest.mark.parametrize(("number", "block"), [
-    ("(blockIdx.x * blockDim.x + threadIdx.x) / 16", "64"), ("(blockIdx.x * blockDim.x + threadIdx.x) / 32", "48"),
-    ("(blockIdx.x * blockDim.x + threadIdx.x + 1) / 32", "64"), ("threadIdx.x % 2", "64"),
+@pytest.mark.parametrize(("number", "block", "lanes"), [
+    ("(blockIdx.x * blockDim.x + threadIdx.x) / 16", "64", "32"),
+    ("(blockIdx.x * blockDim.x + threadIdx.x) / 32", "48", "32"),
+    ("(blockIdx.x * blockDim.x + threadIdx.x) / 32", "128", "64"),
+    ("(blockIdx.x * blockDim.x + threadIdx.x + 1) / 32", "64", "32"), ("threadIdx.x % 2", "64", "32"),
 ])  # fmt: skip
-def test_a_number_that_threads_of_a_warp_do_not_share_is_the_threads_own(number: str, block: str) -> None:
+def test_a_number_that_threads_of_a_loop_do_not_share_is_the_threads_own(number: str, block: str, lanes: str) -> None:
     chosen = tactic("vector-loops")
     assert chosen is not None
-    assert isinstance(chosen.apply(_warps(number, block)), NotApplicable)
+    result = chosen.apply(_warps(number, block, lanes))
+    assert isinstance(result, NotApplicable)
+    assert "row belongs to the thread" in result.reason
 
 
 TREE = """

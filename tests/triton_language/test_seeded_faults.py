@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -196,3 +198,65 @@ def test_no_seeded_fault_passes(tmp_path, case):
         assert isinstance(failed, Failed)
         assert failed.reason == "race"
         assert "reads what another one wrote" in failed.message
+
+
+MEETINGS = """import torch
+from kernelwright.backend.interpreter.accesses import accesses
+from kernelwright.backend.interpreter.session import start_interpreter
+
+interpreter = start_interpreter()
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def same(x):
+    tl.store(x, 7.0)
+    tl.store(x + 1 + tl.program_id(0), tl.load(x))
+
+
+@triton.jit
+def ordered(x):
+    tl.atomic_add(x, 1.0)
+    tl.store(x + 1, tl.load(x))
+
+
+@triton.jit
+def different(x):
+    tl.store(x, tl.program_id(0).to(tl.float32))
+
+
+@triton.jit
+def read_first(x):
+    tl.store(x + tl.program_id(0), tl.load(x + tl.program_id(0) + 1))
+
+
+@triton.jit
+def away(x):
+    tl.store(x + 1000, 1.0)
+
+
+for kernel in (same, ordered, different, read_first, away):
+    x = torch.arange(1.0, 6.0)
+    try:
+        with accesses(interpreter, {"x": x}) as seen:
+            kernel[(3,)](x)
+        print(seen.race, sorted(seen.written))
+    except Exception as error:
+        print(error.__cause__)
+"""
+
+
+@pytest.mark.thorough
+def test_only_programs_whose_order_counts_race(tmp_path):
+    for name in ("triton", "torch"):
+        pytest.importorskip(name, reason="not installed: pip install 'kernelwright[triton]'")
+    (tmp_path / "meetings.py").write_text(MEETINGS)
+    done = subprocess.run([sys.executable, tmp_path / "meetings.py"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "None ['x']",
+        "None ['x']",
+        "program (1, 0, 0) changes what another one wrote, at byte 0 of 'x' ['x']",
+        "program (1, 0, 0) changes what another one reads, at byte 4 of 'x' ['x']",
+        "program (0, 0, 0) leaves the memory that it was given, at byte 4,000 of 'x', which has 20",
+    ]

@@ -345,6 +345,7 @@ def load():
 
 
 def reference_pick(rows, x, negate):
+    globals().setdefault("seen", len(rows))
     found = torch.round(x[rows.long()]) * (-1 if negate else 1)
     return found.isnan(), torch.where(found < 0, -float("inf"), found)
 
@@ -411,3 +412,47 @@ def example():
     with pytest.raises(ReferenceFailed, match="leaves the memory that it was given") as caught:
         written(tmp_path, HEAD + kernel)
     assert "by its address" in caught.value.hint
+
+
+def test_a_kernel_that_refuses_doubles_is_its_own_reference_in_its_types(installed, tmp_path):
+    kernel = """@triton.jit
+def product(a, c, BLOCK: tl.constexpr):
+    at = tl.arange(0, 16)
+    place = at[:, None] * 16 + at[None, :]
+    eye = (at[:, None] == at[None, :]).to(tl.float16)
+    tl.store(c + place, tl.dot(tl.load(a + place), eye).to(tl.float16))
+
+
+def example():
+    product[(1,)](torch.randn(16, 16, dtype=torch.float16), torch.empty(16, 16, dtype=torch.float16), BLOCK=16)
+"""
+    folder = written(tmp_path, HEAD + kernel)
+    found = interpret(folder, settings=TuneSettings(budget=Budget(evaluations=1), build_processes=1, data_seed=1))
+    assert len(found.passed) == 1
+
+
+def test_a_reference_that_takes_the_output_gets_room_for_it(installed, tmp_path):
+    kernel = """@triton.jit
+def double_kernel(y, x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def double(y, x):
+    double_kernel[(1,)](y, x, x.numel(), BLOCK=128)
+
+
+def double_reference(y, x):
+    y.copy_(2 * x)
+    return y
+
+
+def example():
+    double(torch.empty(99), torch.randn(99))
+"""
+    folder = written(tmp_path, HEAD + kernel)
+    assert (
+        "original.double_reference(torch.zeros([99], dtype=torch.float64), x)" in (folder / "reference.py").read_text()
+    )
+    found = interpret(folder, settings=TuneSettings(budget=Budget(evaluations=1), build_processes=1, data_seed=1))
+    assert len(found.passed) == 1

@@ -236,6 +236,8 @@ class _Loop:
                     return
                 self._steps.take_one()
         except KeyboardInterrupt:
+            if not self._steps:
+                raise
             self._is_stopped = True
         except KernelwrightError as error:
             failure = error

@@ -85,7 +85,7 @@ def _captured(file: Path, *, library: bool) -> dict[str, Any]:
 
 
 def _figures_of_calls(torch: Any, exported: Any, inputs: list[Any]) -> dict[str, dict[str, float]]:
-    """What a library gives on the example, by the operator's name: the graph is run once."""
+    """What a library gives on the example, by the operator's name: the graph is run once, on a GPU where it can."""
     found: dict[str, dict[str, float]] = {}
 
     class _Watched(torch.fx.Interpreter):  # type: ignore[misc]
@@ -101,9 +101,22 @@ def _figures_of_calls(torch: Any, exported: Any, inputs: list[Any]) -> dict[str,
         next(places) if each.kind.name == "USER_INPUT" else known[each.target]
         for each in exported.graph_signature.input_specs
     ]
-    with torch.no_grad():
-        _Watched(exported.graph_module).run(*given)
+    devices = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
+    for device in devices:  # large convolutions take a CPU minutes; a graph may insist on it all the same
+        try:
+            with torch.no_grad():
+                _Watched(exported.graph_module).run(*(_placed(each, device) for each in given))
+        except RuntimeError:
+            if device == devices[-1]:
+                raise
+            found.clear()
+            continue
+        break
     return found
+
+
+def _placed(value: Any, device: str) -> Any:
+    return value.to(device) if hasattr(value, "to") and value.dim() else value
 
 
 def _is_call(node: Any) -> bool:

@@ -20,7 +20,7 @@ def import_module(file: Path, *, importer: WorkerProcess | None = None, library:
 
     Args:
         file: in KernelBench's form.
-        importer: that has imported no module yet; None: one is started for this file.
+        importer: that has imported no module yet, or only such as are alike; None: one is started for this file.
         library: whether attention stays one operator, and what a library computes is looked at.
 
     Raises:

@@ -29,7 +29,7 @@ from kernelwright.identity import content_id
 from kernelwright.problem.outcome import STAGES, Cost, Failed, Passed
 from kernelwright.remote.base import Elsewhere, FinalistsJob, NodeDone, NodeJob
 from kernelwright.remote.folder import SpoolFolder
-from kernelwright.remote.helper import SpoolHelper
+from kernelwright.remote.helper import helped
 from kernelwright.remote.messages import (
     HAS_ENDED,
     KEEPS_JOBS,
@@ -95,8 +95,8 @@ def machine_of(runner: str, say: Callable[[str], None] | None) -> SpoolMachine:
     if runner.startswith(SPOOL):
         return SpoolMachine(Path(runner.removeprefix(SPOOL)), say=say)
     is_ray = runner.partition(":")[0] == RAY
-    path = None if is_ray else read_slurm(runner.removeprefix(SLURM)).spool
-    return SpoolMachine(path, runner=runner, poll_s=OWN_POLL_S, say=say)
+    folder = None if is_ray else read_slurm(runner.removeprefix(SLURM)).get("spool")
+    return SpoolMachine(Path(folder) if folder is not None else None, runner=runner, poll_s=OWN_POLL_S, say=say)
 
 
 @dataclass(slots=True)
@@ -141,8 +141,9 @@ class SpoolMachine:
         self._say = say
         self._open = contextlib.ExitStack()
         self._folder: SpoolFolder | None = None
-        self._helper: SpoolHelper | None = None
-        self._mailboxes: list[Mailbox] = []
+        self._check: Callable[[], None] | None = None
+        """Raises what has ended the process that brings devices; None: there is none."""
+        self._mailboxes: list[_Mailbox] = []
 
     def begin(self, subject: TuningProblem, files: Mapping[str, bytes], settings: TuneSettings) -> SpoolSite:
         """Ask for the device's facts and the baseline's times, and wait for them.
@@ -171,15 +172,15 @@ class SpoolMachine:
         mailbox = self._begun()
         return SpoolSite(mailbox, _work(mailbox, subject, files, settings), device_of(started.device), None)
 
-    def _mailbox(self) -> Mailbox:
+    def _mailbox(self) -> _Mailbox:
         """On the spool; what brings devices to it is started once."""
         if self._folder is None:
             self._folder = SpoolFolder(self._path or self._new_folder())
-        if self._runner and self._helper is None:
-            self._helper = self._open.enter_context(SpoolHelper(self._folder, self._runner))
-        return Mailbox(self._folder, poll_s=self._poll_s, say=self._say, helper=self._helper)
+        if self._runner and self._check is None:
+            self._check = self._open.enter_context(helped(self._folder, self._runner))
+        return _Mailbox(self._folder, self._runner, poll_s=self._poll_s, say=self._say, check=self._check)
 
-    def _begun(self) -> Mailbox:
+    def _begun(self) -> _Mailbox:
         """A mailbox for a run, which `stop` ends."""
         self._mailboxes.append(mailbox := self._mailbox())
         return mailbox
@@ -191,8 +192,9 @@ class SpoolMachine:
             KernelwrightError: none can be brought.
         """
         mailbox = self._mailbox()
-        while self._helper is not None and not mailbox.seen():
-            self._helper.check()
+        while self._check is not None and not mailbox.every():
+            self._check()
+            mailbox.tell()
             time.sleep(self._poll_s)
         return len(mailbox.seen())
 
@@ -210,7 +212,7 @@ class SpoolMachine:
     def close(self) -> None:
         """End what was started."""
         self._open.close()
-        self._folder = self._helper = None
+        self._folder = self._check = None
         self._mailboxes.clear()
 
     def __enter__(self) -> Self:
@@ -222,20 +224,22 @@ class SpoolMachine:
         self.close()
 
 
-class Mailbox:
+class _Mailbox:
     """Requests out, results in; safe to use from several threads."""
 
     def __init__(
         self,
         folder: SpoolFolder,
+        runner: str = "",
         *,
         poll_s: float,
         say: Callable[[str], None] | None,
-        helper: SpoolHelper | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
-        """`helper`: without it nobody would answer."""
+        """`check` raises once nobody can answer any more."""
         self.folder = folder
-        self._helper = helper
+        self._place = runner or f"the spool {folder.path}"
+        self._check = check
         self.meter = _Meter()
         self._poll_s = poll_s
         self._say = say
@@ -272,9 +276,9 @@ class Mailbox:
             self._waiting[identity] = kind.__name__
         try:
             while (result := self._result(identity)) is None:
-                if self._helper is not None:
-                    self._helper.check()
-                self._tell()
+                if self._check is not None:
+                    self._check()
+                self.tell()
                 if self._stopped.wait(self._poll_s):
                     raise KeyboardInterrupt
         finally:
@@ -290,7 +294,8 @@ class Mailbox:
     def _result(self, identity: str) -> object | None:
         return self.folder.message("results", identity)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Say now and then what is waited for."""
         now_s = time.monotonic()
         with self._lock:
             if self._say is None or now_s - self._told_s < TELL_S:
@@ -300,15 +305,14 @@ class Mailbox:
         there = {identity for identity, _, _ in self.folder.ids("results")}
         torn = [each for each in waiting if each in there and self._result(each) is None]
         words = f" ({len(torn)} are there and incomplete: copy them again)" if torn else ""
-        count = f"{len(waiting)} results" if len(waiting) != 1 else "a result"
-        place = self._helper.runner if self._helper is not None else f"the spool {self.folder.path}"
-        self._say(f"waiting for {count} of {place}{words}; {self._workers()}")
+        count = {0: "a device", 1: "a result"}.get(len(waiting), f"{len(waiting)} results")
+        self._say(f"waiting for {count} of {self._place}{words}; {self._workers()}")
 
     def seen(self) -> list[WorkerSeen]:
         """Workers that were seen within `SEEN_S`, by this machine's clock, and have not ended."""
-        return [each for each in self._every() if time.time() - each.seen_s < SEEN_S and each.doing != HAS_ENDED]
+        return [each for each in self.every() if time.time() - each.seen_s < SEEN_S and each.doing != HAS_ENDED]
 
-    def _every(self) -> list[WorkerSeen]:
+    def every(self) -> list[WorkerSeen]:
         """All workers that have ever said something, the last one last; none that look after jobs."""
         seen = []
         for file in sorted((self.folder.path / "workers").glob("*.json")):
@@ -319,8 +323,8 @@ class Mailbox:
         return sorted(seen, key=lambda each: each.seen_s)
 
     def _workers(self) -> str:
-        seen = self._every()
-        if not seen and self._helper is not None:
+        seen = self.every()
+        if not seen and self._check is not None:
             return "no device is there yet"
         if not seen:
             return "no worker was seen yet: run `kernelwright worker --spool DIR` on the other machine"
@@ -331,7 +335,7 @@ class Mailbox:
 class SpoolSite:
     """A run's other machine."""
 
-    def __init__(self, mailbox: Mailbox, work: RequestContext, device: DeviceInfo, begun: Begun | None) -> None:
+    def __init__(self, mailbox: _Mailbox, work: RequestContext, device: DeviceInfo, begun: Begun | None) -> None:
         """`begun` None: the run is resumed."""
         self._mailbox = mailbox
         self._work = dataclasses.replace(work, device_name=device.name)
@@ -499,7 +503,7 @@ class _Run:
 
 
 def _work(
-    mailbox: Mailbox, subject: TuningProblem, files: Mapping[str, bytes], settings: TuneSettings
+    mailbox: _Mailbox, subject: TuningProblem, files: Mapping[str, bytes], settings: TuneSettings
 ) -> RequestContext:
     return RequestContext(
         problem_name=subject.problem.name,

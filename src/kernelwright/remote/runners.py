@@ -4,7 +4,9 @@
 spool:DIR            whoever serves the spool DIR: `kernelwright worker --spool DIR`
 ray                  Ray on this machine alone, begun for the run
 ray:HOST:PORT        the Ray cluster with this head; ray:auto: the one that this machine is part of
-slurm:KEY=VALUE,...  jobs of Slurm, each a worker on a spool in a folder that they share; see `read_slurm`
+slurm:KEY=VALUE,...  jobs of Slurm, each a worker on a spool in a folder that they share:
+                     jobs=N at once (1), each for time=T (1h) with cores=N; spool=DIR (a new one below runs/);
+                     and what Slurm is told in its own words
 slurm:local,...      the same as processes of this machine, without Slurm
 ```
 """
@@ -14,7 +16,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.errors import UsageError
@@ -24,8 +25,10 @@ SPOOL = "spool:"
 RAY = "ray"
 SLURM = "slurm:"
 
+LOCAL = "local"
+
 SLURM_OPTIONS = ("partition", "account", "qos", "gres", "constraint", "nodelist", "exclude", "reservation", "mem")
-"""What Slurm is told in its own words."""
+"""In Slurm's own words."""
 
 MOST_JOBS = 1000
 
@@ -33,23 +36,6 @@ _VALUE = re.compile(r"[A-Za-z0-9._:/*&|()\[\]@+~-]{1,200}")
 """Words become lines of a batch script."""
 
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
-
-
-@dataclass(frozen=True, slots=True)
-class SlurmWords:
-    """What is asked of Slurm."""
-
-    jobs: int = 1
-    """At once; each is a worker."""
-    minutes: int = 60
-    """Of a job; one that has ended is followed by another."""
-    cores: int | None = None
-    """Of a job; None: as Slurm does."""
-    options: Mapping[str, str] | None = None
-    """As in `SLURM_OPTIONS`."""
-    spool: Path | None = None
-    """None: a new folder below `runs/`."""
-    is_local: bool = False
 
 
 def check_runner(runner: str) -> None:
@@ -100,44 +86,37 @@ def check_address(address: str) -> None:
         raise UsageError(f"{address!r} is no address of a Ray cluster", hint=hint)
 
 
-def read_slurm(text: str) -> SlurmWords:
-    """The words after `slurm:`, as in `partition=gpu,gres=gpu:1,time=2h,jobs=4`; `local` first: without Slurm.
+def read_slurm(text: str) -> Mapping[str, str]:
+    """The words after `slurm:`, as in `partition=gpu,gres=gpu:1,time=2h,jobs=4`, by name; `local` first has no value.
 
     Raises:
         UsageError: a word is unknown, or its value makes no sense.
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    is_local = parts[:1] == ["local"]
-    given: dict[str, str] = {}
-    for part in parts[is_local:]:
+    given = {LOCAL: ""} if parts[:1] == [LOCAL] else {}
+    for part in parts[len(given) :]:
         name, mark, value = part.partition("=")
         known = ("jobs", "time", "cores", "spool", *SLURM_OPTIONS)
         if not mark or name not in known:
             near = difflib.get_close_matches(name, known, 1, 0.5)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise UsageError(
-                f"{part!r} is no word of slurm:", hint=f"{hint}known: local first, then {', '.join(known)}"
-            )
+            raise UsageError(f"{part!r} is no word of slurm:", hint=f"{hint}known: {', '.join(known)}")
         if not value or (name in SLURM_OPTIONS and not _VALUE.fullmatch(value)):
             raise UsageError(f"{part!r}: {value!r} is no value for Slurm")
+        if name in ("jobs", "cores") and not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= MOST_JOBS):
+            raise UsageError(f"{name}={value!r} of slurm: is no number from 1 to {MOST_JOBS}")
         given[name] = value
-    return SlurmWords(
-        jobs=_count("jobs", given.get("jobs", "1"), most=MOST_JOBS),
-        minutes=_minutes(given.get("time", "1h")),
-        cores=_count("cores", given["cores"], most=MOST_JOBS) if "cores" in given else None,
-        options={name: value for name, value in given.items() if name in SLURM_OPTIONS},
-        spool=Path(given["spool"]) if "spool" in given else None,
-        is_local=is_local,
-    )
+    minutes_of(given)
+    return given
 
 
-def _count(name: str, text: str, *, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= most):
-        raise UsageError(f"{name}={text!r} of slurm: is no number from 1 to {most}")
-    return int(text)
+def minutes_of(words: Mapping[str, str]) -> int:
+    """Of a job.
 
-
-def _minutes(text: str) -> int:
+    Raises:
+        UsageError: it is no time of a minute or more.
+    """
+    text = words.get("time", "1h")
     try:
         seconds = parse_budget(text).seconds
     except UsageError:  # which would speak of budgets

@@ -204,7 +204,8 @@ class ExpressionLowering:
             return self.opaque(node, in_words(node.type))
         place = self.place(node)
         given = tuple(self.expression(each) for each in values if each is not None)
-        return nodes.Assign(place, "=", self.expression(target), nodes.Call(place, "asm", given))
+        call = nodes.Call(Place(place.span, is_exact=False), "asm", given)  # its text is no expression
+        return nodes.Assign(place, "=", self.expression(target), call)
 
     def _size_of(self, node: _Node) -> nodes.Expression:
         inner = node.child_by_field_name("type") or node.child_by_field_name("value")

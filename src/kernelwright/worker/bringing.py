@@ -11,7 +11,7 @@ from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.helper import NAME
 from kernelwright.remote.messages import refusal
 from kernelwright.remote.runners import RAY, SLURM, read_slurm
-from kernelwright.worker.fleet import Fleet
+from kernelwright.worker.fleet import serve_cluster
 from kernelwright.worker.worker import Ended
 
 
@@ -24,13 +24,13 @@ def bring_devices(spool: SpoolFolder, runner: str, say: Callable[[str], None]) -
     """
     try:
         if runner.startswith(SLURM):
-            from kernelwright.worker.slurm_jobs import SlurmJobs
+            from kernelwright.worker.slurm_jobs import keep_jobs
 
-            return SlurmJobs(spool, read_slurm(runner.removeprefix(SLURM)), say=say).run()
-        from kernelwright.worker.ray_cluster import RayCluster
+            return keep_jobs(spool, read_slurm(runner.removeprefix(SLURM)), say=say)
+        from kernelwright.worker.ray_cluster import ray_slots
 
-        with RayCluster(runner.removeprefix(RAY).removeprefix(":") or None) as cluster:
-            return Fleet(spool, cluster, say=say).run()
+        with ray_slots(runner.removeprefix(RAY).removeprefix(":") or None) as slots:
+            return serve_cluster(spool, slots, say=say)
     except KernelwrightError as error:
         with contextlib.suppress(StoreError):
             spool.replace("workers", NAME, refusal(error, socket.gethostname()))

@@ -1,7 +1,7 @@
 """Answers a spool's requests on the devices of a cluster: a lane for each, which takes requests as a worker does.
 
 ```
-Fleet(SpoolFolder(path), cluster, say=print).run(stop)        # until `stop` is set, or Ctrl-C
+serve_cluster(SpoolFolder(path), slots, say=print)        # until Ctrl-C
 ```
 What a lane asks for was claimed by it, so claims, leases, attempts and the order of requests are those of `worker`.
 A device that is lost gives its request back, and another one begins it anew; what comes to the cluster is used.
@@ -52,7 +52,7 @@ END_S = 10.0
 """How long lanes have for their end."""
 
 
-class RemoteSlot(Protocol):
+class _RemoteSlot(Protocol):
     """One device of a cluster, and the `slot.DeviceSlot` beside it."""
 
     def call(self, method: str, *arguments: object) -> bytes:
@@ -69,16 +69,11 @@ class RemoteSlot(Protocol):
         ...
 
 
-class Cluster(Protocol):
-    """Machines with devices; the real one is `ray_cluster.RayCluster`."""
+Slots = Callable[[], Mapping[str, Callable[[], "_RemoteSlot"]]]
+"""Asks a cluster for its devices of now: by name, how each is opened, which may wait until it is free.
 
-    def slots(self) -> Mapping[str, Callable[[], RemoteSlot]]:
-        """By its name, how each device that is there now is opened, which may wait until it is free.
-
-        Raises:
-            InfrastructureError: the cluster cannot be asked.
-        """
-        ...
+Raises `InfrastructureError` when the cluster cannot be asked. The real one is `ray_cluster.ray_slots`.
+"""
 
 
 @dataclass(slots=True)
@@ -101,7 +96,12 @@ class _SlotDesk:
     """A slot as the desk of a worker."""
 
     def __init__(
-        self, name: str, slot: RemoteSlot, spool: SpoolFolder, fits: _Fits, fails: Callable[[InfrastructureError], None]
+        self,
+        name: str,
+        slot: _RemoteSlot,
+        spool: SpoolFolder,
+        fits: _Fits,
+        fails: Callable[[InfrastructureError], None],
     ) -> None:
         """`fails` is told once the slot, or its machine, has failed."""
         self._name = name
@@ -125,9 +125,8 @@ class _SlotDesk:
     def device(self, work: RequestContext) -> DeviceInfo:
         """As the slot says, which is asked once. Where another lane may have a device, this one leaves the request."""
         key, found = (settings_of(work).device, work.language), self._found(work)
-        fits_not = isinstance(found, UsageError | MissingDependency)
-        if fits_not and not self._fits.is_nowhere(key, self._name):
-            raise OtherDevice(str(found))
+        if isinstance(found, UsageError | MissingDependency):
+            raise self._misfit(found) if self._fits.is_nowhere(key, self._name) else OtherDevice(str(found))
         if isinstance(found, InfrastructureError):
             self._fails(found)
         if isinstance(found, KernelwrightError):
@@ -153,7 +152,7 @@ class _SlotDesk:
         """By the slot, with the files that it has not had yet."""
         found = self._found(request.work)
         if isinstance(found, UsageError | MissingDependency):
-            raise UsageError(f"no device of the cluster fits; on {self._name}: {found.message}", hint=found.hint)
+            raise self._misfit(found)
         names = all_files(request)
         files = self._spool.files({name: name for name in names - self._sent})
         reply = from_text(self._call("answer", as_text(request), files))
@@ -167,6 +166,10 @@ class _SlotDesk:
             raise InfrastructureError(f"{self._name} did not answer what it was asked")
         self._open_key = self.key(request.work)
         return dataclasses.replace(reply, worker=self._name)
+
+    def _misfit(self, why: KernelwrightError) -> UsageError:
+        """To be said to the run, which would wait for ever."""
+        return UsageError(f"no device of the cluster fits; on {self._name}: {why.message}", hint=why.hint)
 
     def _call(self, method: str, *arguments: object) -> bytes:
         try:
@@ -194,7 +197,7 @@ class _Lane:
 
     name: str
     stop: threading.Event = field(default_factory=threading.Event)
-    slot: RemoteSlot | None = None
+    slot: _RemoteSlot | None = None
     ended: Ended | None = None
     failure: str = ""
     is_final: bool = False
@@ -208,24 +211,32 @@ class _Lane:
             self.slot.close()
 
 
-class Fleet:
+def serve_cluster(
+    spool: SpoolFolder,
+    slots: Slots,
+    *,
+    say: Callable[[str], None] = lambda _text: None,
+    stop: threading.Event | None = None,
+    look_s: float = LOOK_S,
+    patience_s: float = PATIENCE_S,
+    poll_s: float = POLL_S,
+) -> Ended:
+    """Work until `stop` is set, or Ctrl-C.
+
+    Raises:
+        InfrastructureError: the cluster is gone, or has no device that can be used.
+    """
+    fleet = _Fleet(spool, slots, say, poll_s)
+    return fleet.run(stop or threading.Event(), look_s=look_s, patience_s=patience_s)
+
+
+class _Fleet:
     """See the module."""
 
-    def __init__(
-        self,
-        spool: SpoolFolder,
-        cluster: Cluster,
-        *,
-        say: Callable[[str], None] = lambda _text: None,
-        look_s: float = LOOK_S,
-        patience_s: float = PATIENCE_S,
-        poll_s: float = POLL_S,
-    ) -> None:
+    def __init__(self, spool: SpoolFolder, slots: Slots, say: Callable[[str], None], poll_s: float) -> None:
         self._spool = spool
-        self._cluster = cluster
+        self._slots = slots
         self._say = say
-        self._look_s = look_s
-        self._patience_s = patience_s
         self._poll_s = poll_s
         self._lanes: dict[str, _Lane] = {}
         self._failures: dict[str, list[str]] = {}
@@ -234,29 +245,25 @@ class Fleet:
         self._fits = _Fits()
         self._ended = Ended()
 
-    def run(self, stop: threading.Event | None = None) -> Ended:
-        """Work until `stop` is set, or Ctrl-C.
-
-        Raises:
-            InfrastructureError: the cluster is gone, or has no device that can be used.
-        """
-        stop, last_s = stop or threading.Event(), time.monotonic()
+    def run(self, stop: threading.Event, *, look_s: float, patience_s: float) -> Ended:
+        """See `serve_cluster`."""
+        last_s = time.monotonic()
         try:
             while not stop.is_set():
-                found = self._cluster.slots()
+                found = self._slots()
                 self._look(found)
                 if self._lanes:
                     last_s = time.monotonic()
-                elif self._is_hopeless(found, time.monotonic() - last_s):
+                elif time.monotonic() - last_s > patience_s or self._is_hopeless(found):
                     raise InfrastructureError(f"no device of the cluster can be used: {self._reasons()}")
-                stop.wait(self._look_s)
+                stop.wait(look_s)
         except KeyboardInterrupt:
             self._ended.is_interrupted = True
         finally:
             self._end()
         return self._ended
 
-    def _look(self, found: Mapping[str, Callable[[], RemoteSlot]]) -> None:
+    def _look(self, found: Mapping[str, Callable[[], _RemoteSlot]]) -> None:
         """Begin and drop lanes, as the cluster grows and shrinks."""
         for name, lane in list(self._lanes.items()):
             if lane.thread is not None and not lane.thread.is_alive():
@@ -293,7 +300,7 @@ class Fleet:
             self._given_up.add(lane.name)
             self._say(f"{lane.name}: is given up")
 
-    def _serve(self, lane: _Lane, start: Callable[[], RemoteSlot]) -> None:
+    def _serve(self, lane: _Lane, start: Callable[[], _RemoteSlot]) -> None:
         """A lane's thread."""
         try:
             slot = lane.slot = start()
@@ -310,8 +317,10 @@ class Fleet:
             return
         except KernelwrightError as error:
             lane.failure = error.message
+        except Exception as error:  # whatever it is, other lanes go on
+            lane.failure = f"{type(error).__name__}: {error}"
 
-    def _worker(self, lane: _Lane, slot: RemoteSlot) -> SpoolWorker:
+    def _worker(self, lane: _Lane, slot: _RemoteSlot) -> SpoolWorker:
         def fails(error: InfrastructureError) -> None:
             """A new process is tried before the next request: one that is ill would fail at all, and fast."""
             lane.failure = error.message
@@ -324,7 +333,7 @@ class Fleet:
 
         return SpoolWorker(self._spool, desk, say=say, name=lane.name, stop=lane.stop, poll_s=self._poll_s)
 
-    def _is_same_version(self, lane: _Lane, slot: RemoteSlot) -> bool:
+    def _is_same_version(self, lane: _Lane, slot: _RemoteSlot) -> bool:
         about = json.loads(slot.call("about"))
         for what, here in facts_of_version().items():
             if about.get(what) != here:
@@ -333,18 +342,22 @@ class Fleet:
                 return False
         return True
 
-    def _is_hopeless(self, found: Mapping[str, object], waited_s: float) -> bool:
-        return waited_s > self._patience_s or (bool(found) and self._given_up >= found.keys())
+    def _is_hopeless(self, found: Mapping[str, object]) -> bool:
+        """Whether all that is there was given up."""
+        return bool(found) and self._given_up >= found.keys()
 
     def _reasons(self) -> str:
         told = [f"{name}: {reasons[-1]}" for name, reasons in sorted(self._failures.items()) if reasons]
         return "; ".join(told) or "no node offers a GPU or a CPU"
 
     def _end(self) -> None:
-        for lane in self._lanes.values():
-            lane.end()
+        """End all lanes, beside each other: each may take seconds. Behind it nobody uses the cluster any more."""
+        closing = [threading.Thread(target=lane.end, daemon=True) for lane in self._lanes.values()]
+        for thread in closing:
+            thread.start()
         end_s = time.monotonic() + END_S
+        serving = [lane.thread for lane in self._lanes.values() if lane.thread is not None]
+        for thread in (*closing, *serving):
+            thread.join(max(0.0, end_s - time.monotonic()))
         for lane in list(self._lanes.values()):
-            if lane.thread is not None:
-                lane.thread.join(max(0.0, end_s - time.monotonic()))
             self._drop(lane)

@@ -1,8 +1,8 @@
 """The devices of a Ray cluster: an actor for each GPU of each node, and for the processor of a node without one.
 
 ```
-with RayCluster("10.0.0.1:6379") as cluster:       # None: a cluster of this machine alone, for as long as that
-    Fleet(spool, cluster).run()
+with ray_slots("10.0.0.1:6379") as slots:       # None: a cluster of this machine alone, for as long as that
+    serve_cluster(spool, slots)
 ```
 Ray carries bytes and text, places the actors and says which nodes are there. It schedules no work: lanes do.
 An actor has one process; the kernels run in processes of that one's own, as everywhere.
@@ -14,9 +14,8 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from kernelwright.errors import InfrastructureError
 from kernelwright.imports import require
@@ -34,72 +33,67 @@ END_S = 3.0
 """How long an actor has to remove its files."""
 
 
-class RayCluster:
-    """See the module."""
+@contextlib.contextmanager
+def ray_slots(
+    address: str | None, *, machine: Callable[[], Machine] = LocalMachine
+) -> Iterator[Callable[[], Mapping[str, Callable[[], _RaySlot]]]]:
+    """Inside, a cluster can be asked for its devices, see `fleet.Slots`; one that was begun here ends with the block.
 
-    def __init__(self, address: str | None, *, machine: Callable[[], Machine] = LocalMachine) -> None:
-        """Connect; without an address begin a cluster of this machine, without dashboard, that ends with this process.
+    Args:
+        address: `HOST:PORT` of the head, or `auto`; None: a cluster of this machine is begun, without dashboard.
+        machine: gives each actor its devices; has to be found by its name on all nodes.
 
-        Args:
-            address: `HOST:PORT` of the head, or `auto`.
-            machine: gives each actor its devices; has to be found by its name on all nodes.
+    Raises:
+        UsageError: the address is none.
+        MissingDependency: Ray is not installed.
+        InfrastructureError: the cluster cannot be reached, or has another version.
+    """
+    if address is not None:
+        check_address(address)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray tells its makers otherwise
+    ray: Any = require("ray", purpose="the runner ray")
+    if address is not None and address != "auto":
+        _reach(address)
+    own = {"include_dashboard": False} if address is None else {}
+    try:
+        ray.init(address=address or "local", log_to_driver=False, configure_logging=False, **own)
+    except Exception as error:  # whatever Ray raises: it has no tree of errors for this
+        what = f"the Ray cluster {address}" if address else "Ray on this machine"
+        hint = "a command uses a cluster from a machine that is part of it, with the same Ray and Python"
+        raise InfrastructureError(f"{what} cannot be used: {_first_line(error)}", hint=hint) from error
+    try:
+        yield lambda: _slots(ray, machine)
+    finally:
+        ray.shutdown()
 
-        Raises:
-            UsageError: the address is none.
-            MissingDependency: Ray is not installed.
-            InfrastructureError: the cluster cannot be reached, or has another version.
-        """
-        if address is not None:
-            check_address(address)
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray tells its makers otherwise
-        self._ray: Any = require("ray", purpose="the runner ray")
-        self._machine = machine
-        if address is not None and address != "auto":
-            _reach(address)
-        try:
-            self._ray.init(address=address or "local", include_dashboard=False if address is None else None,
-                log_to_driver=False, configure_logging=False)  # fmt: skip
-        except Exception as error:  # whatever Ray raises: it has no tree of errors for this
-            what = f"the Ray cluster {address}" if address else "Ray on this machine"
-            hint = "a command uses a cluster from a machine that is part of it, with the same Ray and Python"
-            raise InfrastructureError(f"{what} cannot be used: {_first_line(error)}", hint=hint) from error
 
-    def slots(self) -> Mapping[str, Callable[[], _RaySlot]]:
-        """See `fleet.Cluster`."""
-        try:
-            nodes = self._ray.nodes()
-        except Exception as error:  # as above
-            raise InfrastructureError(f"the Ray cluster does not answer any more: {_first_line(error)}") from error
-        found: dict[str, Callable[[], _RaySlot]] = {}
-        for node in nodes:
-            resources = node.get("Resources", {})
-            if not node.get("Alive"):
-                continue
-            place = f"{node.get('NodeManagerHostname', 'node')}-{node['NodeID'][:6]}"
-            for number in range(int(resources.get("GPU", 0))):
-                found[f"{place}-gpu{number}"] = self._opening(node["NodeID"], {"num_cpus": 0, "num_gpus": 1})
-            if not resources.get("GPU") and resources.get("CPU", 0) >= 1:
-                found[f"{place}-cpu"] = self._opening(node["NodeID"], {"num_cpus": 1})
-        return found
+def _slots(ray: Any, machine: Callable[[], Machine]) -> Mapping[str, Callable[[], _RaySlot]]:
+    """What nodes offer now: each GPU, and the processor of a node without one."""
+    try:
+        nodes = ray.nodes()
+    except Exception as error:  # as above
+        raise InfrastructureError(f"the Ray cluster does not answer any more: {_first_line(error)}") from error
+    found: dict[str, Callable[[], _RaySlot]] = {}
+    for node in nodes:
+        resources = node.get("Resources", {})
+        if not node.get("Alive"):
+            continue
+        place = f"{node.get('NodeManagerHostname', 'node')}-{node['NodeID'][:6]}"
+        for number in range(int(resources.get("GPU", 0))):
+            found[f"{place}-gpu{number}"] = _opening(ray, machine, node["NodeID"], {"num_cpus": 0, "num_gpus": 1})
+        if not resources.get("GPU") and resources.get("CPU", 0) >= 1:
+            found[f"{place}-cpu"] = _opening(ray, machine, node["NodeID"], {"num_cpus": 1})
+    return found
 
-    def _opening(self, node: str, resources: Mapping[str, int]) -> Callable[[], _RaySlot]:
-        return lambda: _RaySlot(self._ray, self._machine, node, resources)
 
-    def close(self) -> None:
-        """Leave the cluster; one that was begun here ends."""
-        self._ray.shutdown()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+def _opening(
+    ray: Any, machine: Callable[[], Machine], node: str, resources: Mapping[str, int]
+) -> Callable[[], _RaySlot]:
+    return lambda: _RaySlot(ray, machine, node, resources)
 
 
 class _RaySlot:
-    """See `fleet.RemoteSlot`."""
+    """See `fleet`."""
 
     def __init__(self, ray: Any, machine: Callable[[], Machine], node: str, resources: Mapping[str, int]) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -111,7 +105,7 @@ class _RaySlot:
         self._actor = ray.remote(DeviceSlot).options(**options, max_restarts=0, max_concurrency=2).remote(machine)
 
     def call(self, method: str, *arguments: object) -> bytes:
-        """See `fleet.RemoteSlot`."""
+        """See `fleet`."""
         errors = self._ray.exceptions
         try:
             reference = getattr(self._actor, method).remote(*arguments)
@@ -127,7 +121,7 @@ class _RaySlot:
         raise KeyboardInterrupt
 
     def close(self) -> None:
-        """See `fleet.RemoteSlot`."""
+        """See `fleet`."""
         if self._is_closed.is_set():
             return
         self._is_closed.set()

@@ -1,7 +1,7 @@
 """Jobs of Slurm that work on a spool in a folder that all nodes see; without Slurm, processes of this machine.
 
 ```
-SlurmJobs(spool, read_slurm("partition=gpu,gres=gpu:1,jobs=4"), say=print).run()       # until Ctrl-C
+keep_jobs(spool, read_slurm("partition=gpu,gres=gpu:1,jobs=4"), say=print)       # until Ctrl-C
 ```
 A job is a worker. One that has ended, by its time or with its node, is followed by another. Jobs end with this
 process; should it be killed, they end by themselves.
@@ -16,7 +16,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from kernelwright.evaluate.process.child import forget_secrets
 from kernelwright.imports import require
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.messages import KEEPS_JOBS, WorkerSeen
-from kernelwright.remote.runners import SlurmWords
+from kernelwright.remote.runners import LOCAL, SLURM_OPTIONS, minutes_of
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.worker.server import Desk
 from kernelwright.worker.worker import MOST_ATTEMPTS, Ended, SpoolWorker, ends_as_interrupt
@@ -35,7 +35,7 @@ LOOK_S = 5.0
 """How often it is seen which jobs there are."""
 
 SHORT_S = 60.0
-"""A job that ends so soon has failed. A guess."""
+"""A job that ends so soon, or whose worker was never seen, has failed. A guess."""
 
 ABANDONED_S = 120.0
 """Jobs end where nothing was heard for so long from the process that has begun them."""
@@ -58,55 +58,60 @@ class _Job:
     since_s: float
 
 
-class SlurmJobs:
+def keep_jobs(
+    spool: SpoolFolder,
+    words: Mapping[str, str],
+    *,
+    say: Callable[[str], None] = lambda _text: None,
+    stop: threading.Event | None = None,
+) -> Ended:
+    """Keep so many jobs until `stop` is set, or Ctrl-C.
+
+    Raises:
+        MissingDependency: submitit is not installed.
+        UsageError: there is no Slurm here.
+        InfrastructureError: jobs fail one after the other.
+    """
+    return _Keeper(spool, words, say).run(stop or threading.Event())
+
+
+class _Keeper:
     """See the module."""
 
-    def __init__(
-        self, spool: SpoolFolder, words: SlurmWords, *, say: Callable[[str], None] = lambda _text: None
-    ) -> None:
-        """Nothing is begun yet.
-
-        Raises:
-            MissingDependency: submitit is not installed.
-            UsageError: there is no Slurm here.
-        """
+    def __init__(self, spool: SpoolFolder, words: Mapping[str, str], say: Callable[[str], None]) -> None:
+        """Nothing is begun yet."""
         submitit = require("submitit", purpose="the runner slurm:")
         self._spool = spool
-        self._words = words
+        self._is_local = LOCAL in words
+        self._count = int(words.get("jobs", "1"))
+        self._minutes = minutes_of(words)
         self._say = say
         self._folder = spool.path.absolute() / "jobs"
         try:
-            self._executor = submitit.AutoExecutor(self._folder, cluster="local" if words.is_local else "slurm")
+            self._executor = submitit.AutoExecutor(self._folder, cluster="local" if self._is_local else "slurm")
         except RuntimeError as error:
             hint = "run it where sbatch is, or say slurm:local for processes of this machine"
             raise UsageError(f"there is no Slurm here: {error}", hint=hint) from error
-        self._executor.update_parameters(**self._parameters())
+        self._executor.update_parameters(**self._parameters(words))
         self._jobs: list[_Job] = []
         self._failures: list[str] = []
         """In a row."""
 
-    def _parameters(self) -> dict[str, Any]:
-        words = self._words
-        cores = {} if words.cores is None else {"cpus_per_task": words.cores}
-        if words.is_local:
-            return {"timeout_min": words.minutes, **cores}
-        own = {name: value for name, value in (words.options or {}).items() if name != "reservation"}
-        more = {"reservation": words.options["reservation"]} if words.options and "reservation" in words.options else {}
-        return {
-            "name": "kernelwright",
-            "timeout_min": words.minutes,
-            **cores,
-            **{f"slurm_{name}": value for name, value in own.items()},
-            "slurm_additional_parameters": more,
-        }
+    def _parameters(self, words: Mapping[str, str]) -> dict[str, Any]:
+        """As submitit calls them."""
+        every: dict[str, Any] = {"timeout_min": self._minutes}
+        if "cores" in words:
+            every["cpus_per_task"] = int(words["cores"])
+        if self._is_local:
+            return every
+        own = {name: words[name] for name in SLURM_OPTIONS if name in words}
+        more = {name: own.pop(name) for name in ("reservation",) if name in own}  # which submitit has no word for
+        named = {f"slurm_{name}": value for name, value in own.items()}
+        return {"name": "kernelwright", **every, **named, "slurm_additional_parameters": more}
 
-    def run(self, stop: threading.Event | None = None) -> Ended:
-        """Keep so many jobs until `stop` is set, or Ctrl-C.
-
-        Raises:
-            InfrastructureError: jobs fail one after the other.
-        """
-        stop, ended = stop or threading.Event(), Ended()
+    def run(self, stop: threading.Event) -> Ended:
+        """See `keep_jobs`."""
+        ended = Ended()
         try:
             while not stop.is_set():
                 self._tell_of_itself()
@@ -125,11 +130,11 @@ class SlurmJobs:
             if self._has_ended(each, queue):
                 self._jobs.remove(each)
                 self._note_end(each)
-        while len(self._jobs) < self._words.jobs:
+        while len(self._jobs) < self._count:
             self._jobs.append(_Job(self._begin(), time.monotonic()))
 
     def _begin(self) -> Any:
-        seconds = 60.0 * self._words.minutes
+        seconds = 60.0 * self._minutes
         try:
             job = self._executor.submit(work, str(self._spool.path.absolute()), seconds - min(LAST_S, seconds / 10))
         except Exception as error:  # submitit passes on whatever sbatch says, as an error of its own
@@ -139,7 +144,7 @@ class SlurmJobs:
 
     def _queue(self) -> frozenset[str] | None:
         """The jobs of this user that wait or run; None: not known now. It needs no accounting, which `sacct` does."""
-        if self._words.is_local:
+        if self._is_local:
             return frozenset()
         try:
             command = ["squeue", "--me", "--noheader", "--format=%i"]
@@ -149,13 +154,13 @@ class SlurmJobs:
         return frozenset(told.stdout.split())
 
     def _has_ended(self, each: _Job, queue: frozenset[str] | None) -> bool:
-        if self._words.is_local:
+        if self._is_local:
             return bool(each.job.done())
         return queue is not None and time.monotonic() - each.since_s > LOOK_S and str(each.job.job_id) not in queue
 
     def _note_end(self, each: _Job) -> None:
         lasted_s = time.monotonic() - each.since_s
-        if lasted_s > SHORT_S:
+        if lasted_s > SHORT_S and any((self._spool.path / "workers").glob(f"*-{_place(each.job.job_id)}-*.json")):
             self._failures.clear()
             self._say(f"job {each.job.job_id} has ended; another one follows")
             return
@@ -181,7 +186,7 @@ class SlurmJobs:
             time.sleep(0.2)
 
     def _is_gone(self, each: _Job, queue: frozenset[str] | None) -> bool:
-        return bool(each.job.done()) if self._words.is_local else queue is None or str(each.job.job_id) not in queue
+        return bool(each.job.done()) if self._is_local else queue is None or str(each.job.job_id) not in queue
 
     def _tell_of_itself(self) -> None:
         message = WorkerSeen(socket.gethostname(), os.getpid(), time.time(), KEEPS_JOBS)
@@ -193,7 +198,13 @@ def work(spool: str, seconds: float) -> int:
     forget_secrets()
     folder, stop = SpoolFolder(Path(spool)), threading.Event()
     threading.Thread(target=_end_when_abandoned, args=(folder, stop), daemon=True).start()
-    worker = SpoolWorker(folder, Desk(folder, LocalMachine()), say=lambda text: print(text, flush=True), stop=stop)  # noqa: T201 - the job's log
+    job = require("submitit", purpose="a job").JobEnvironment().job_id
+    name = f"{socket.gethostname()}-{_place(job)}"
+
+    def say(text: str) -> None:
+        print(text, flush=True)  # noqa: T201 - into the job's log
+
+    worker = SpoolWorker(folder, Desk(folder, LocalMachine()), say=say, name=name, stop=stop)
     with ends_as_interrupt((signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)):
         return worker.run(until_idle=False, seconds=seconds).done
 
@@ -210,6 +221,10 @@ def _end_when_abandoned(folder: SpoolFolder, stop: threading.Event) -> None:
         if time.monotonic() - since_s > ABANDONED_S:
             os.kill(os.getpid(), signal.SIGTERM)
             return
+
+
+def _place(job_id: object) -> str:
+    return f"job{job_id}"
 
 
 def _told(text: str) -> str:

@@ -74,7 +74,7 @@ class _Seen:
     files: frozenset[str]
 
 
-class RequestDesk(Protocol):
+class _RequestDesk(Protocol):
     """Does requests: on this machine it is `server.Desk`, on others `fleet` has one for each of their devices."""
 
     @property
@@ -126,7 +126,7 @@ class SpoolWorker:
     def __init__(
         self,
         spool: SpoolFolder,
-        desk: RequestDesk,
+        desk: _RequestDesk,
         *,
         say: Callable[[str], None] = lambda _text: None,
         name: str = "",

@@ -20,7 +20,7 @@ from typing import Literal, Self
 from kernelwright.agent.model.hostile import check_source
 from kernelwright.agent.model.replies import Malformed
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.errors import InfrastructureError, SpecError
+from kernelwright.errors import BaselineFailed, InfrastructureError, SpecError
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.device_queue.queue import medians_ms
 from kernelwright.evaluate.local_runner import LocalRunner
@@ -39,6 +39,8 @@ Fate = Literal["claimed", "stopped", "harmless", "broke"]
 """A gain would be announced; it failed or was rejected; it was accepted and is no faster; it ended the evaluator."""
 
 ROUNDS = 20
+STARTS = 4
+"""How often a baseline may fail to be timed, on a busy host, before the whole corpus is given up."""
 TWIN_COMPARISONS = 3
 LAUNCH_TIMEOUT_S = 5.0
 BUILD_TIMEOUT_S = 20.0
@@ -215,8 +217,16 @@ class Trial:
         ).evaluation(is_cpu=is_cpu, core_count=usable_core_count())
         settings = replace(settings, build_timeout_s=BUILD_TIMEOUT_S, seed=time.time_ns() % 2**32)
         problem = self._subject.problem
-        runner = self._undo.enter_context(LocalRunner(problem, self._device, settings))
-        passed, _ = runner.calibrate(self._subject.baseline)
+        for left in reversed(range(STARTS)):
+            runner = self._undo.enter_context(LocalRunner(problem, self._device, settings))
+            try:
+                passed, _ = runner.calibrate(self._subject.baseline)
+                break
+            except BaselineFailed:  # a busy host hides work from timers, too
+                self._undo.close()
+                if not left:
+                    raise
+                time.sleep(STARTS - left)
         baseline_ms = medians_ms(passed.measurements)
         weights = {workload.name: workload.weight for workload in problem.workloads}
         self._incumbent = Incumbent(baseline_ms, weights, dict(baseline_ms), 1.0)

@@ -106,6 +106,15 @@ def test_a_definition_without_workloads_asks_for_them(in_tmp: Path, capsys: pyte
     assert "WORKLOADS.jsonl" in error
 
 
+def test_a_value_that_no_workload_gives_is_asked_for(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = workload(2, 3)
+    given["inputs"]["eps"] = {"type": "random"}
+    write(in_tmp, workloads=(given,))
+    status, _, error = run(capsys, "init", "definition.json")
+    assert status == 2
+    assert "'eps' is passed by value, and the workload 2-3 gives no value to it" in error
+
+
 def test_data_that_is_not_there_is_named(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = workload(2, 3)
     given["inputs"]["x"] = {"type": "safetensors", "path": "blob/x.safetensors", "tensor_key": "x"}

@@ -111,6 +111,28 @@ def test_a_triton_solution_is_the_baseline_with_its_launch_in_axes(
     assert record["outputs"] == {"y": "y_ptr"}
 
 
+@pytest.mark.thorough  # a worker loads PyTorch
+def test_inputs_of_a_function_are_made_for_the_export_and_told_to_be_drawn_otherwise(
+    in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The function gets all axes and scalars; what it makes is not what a problem draws."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    made = """
+def make(axes_and_scalars, device):
+    rows, groups, half = (axes_and_scalars[name] for name in ("rows", "groups", "half"))
+    return {"x": torch.ones(rows, groups, 2 * half).bfloat16(), "weight": torch.ones(64).bfloat16()}
+"""
+    given = {"axes": {"rows": 2, "groups": 3}, "uuid": "u"}
+    inputs = {name: {"type": "custom"} for name in ("x", "weight")}
+    tensors = {name: each for name, each in DEFINITION["inputs"].items() if each["shape"]}
+    reference = NORM.replace("weight, eps", "weight").replace("+ eps", "+ 1e-5") + made
+    changed = {**DEFINITION, "inputs": tensors, "reference": reference, "custom_inputs_entrypoint": "make"}
+    write(in_tmp, definition=changed, workloads=({**given, "inputs": inputs},))
+    status, out, error = run(capsys, "init", "definition.json", "--out", "p")
+    assert status == 0, error
+    assert "note: make draws the inputs there" in out
+
+
 def stored(name: str, array: np.ndarray[Any, Any]) -> bytes:
     """A safetensors file with one tensor of 32-bit integers."""
     header = json.dumps(

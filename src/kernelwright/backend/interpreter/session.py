@@ -95,8 +95,16 @@ def start_interpreter() -> Any:
     return interpreter
 
 
-def launch_interpreted(kernel: Any, grid: tuple[int, ...], arguments: Mapping[str, object]) -> None:
+def launch_interpreted(
+    kernel: Any, grid: tuple[int, ...], arguments: Mapping[str, Any], types: Mapping[str, str] | None = None
+) -> None:
     """Launch a kernel of a file that was imported since `start_interpreter`, out of its autotuner and heuristics.
+
+    Args:
+        kernel: as the file has it.
+        grid: programs along each axis.
+        arguments: by name, among them tensors that may be wider than the kernel is written for.
+        types: by tensor, what it is written for, which is taken where it refuses the wider ones, as `tl.dot` may.
 
     Raises:
         Exception: what the kernel raises, among it `IndexError` where it leaves the tensors' memory.
@@ -104,8 +112,19 @@ def launch_interpreted(kernel: Any, grid: tuple[int, ...], arguments: Mapping[st
     interpreter = start_interpreter()
     while not isinstance(kernel, interpreter.InterpretedFunction):
         kernel = kernel.fn
-    with accesses(interpreter, arguments):
-        kernel[grid](**arguments)
+    before = {name: arguments[name].clone() for name in types or ()}
+    try:
+        with accesses(interpreter, arguments):
+            kernel[grid](**arguments)
+    except Exception:  # of whatever kind the kernel raises about types
+        if not types:
+            raise
+        torch: Any = require("torch", purpose=_PURPOSE)
+        own = {name: before[name].to(getattr(torch, kind)) for name, kind in types.items()}
+        with accesses(interpreter, own):
+            kernel[grid](**{**arguments, **own})
+        for name, each in own.items():
+            arguments[name].copy_(each)
 
 
 class InterpreterSession(DeviceSession):

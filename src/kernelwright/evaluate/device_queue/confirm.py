@@ -16,12 +16,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from kernelwright.evaluate.statistics import geometric_mean_interval, is_gain
+from kernelwright.evaluate.statistics import confidence_for, geometric_mean_interval, is_gain
 from kernelwright.problem.outcome import NO_TIME, Failed
 
 FRESH_PROCESSES = 2
-MOST_FRESH_PROCESSES = 8
-"""A doubt is looked into in as many again, up to three times."""
+MOST_FRESH_PROCESSES = 12
+"""A doubt is looked into in as many again, up to five times."""
 
 SECOND_LOOKS = 2
 """How often a candidate must be right after it failed once: machines fail, too, but hardly again. One that is wrong
@@ -55,6 +55,10 @@ CONFIRMED_FROM = 1.1
 By simulation, with a baseline of 20 ms, an honest gain of 1.1 is refused in 1 % of cases, on quiet and busy hosts. One
 that a first launch has not is refused in 92 % on a quiet host and in 69 % on a busy one; one of 1.2 in 100 and 75 %.
 """
+
+TOLD_FROM = 1.5
+"""Lower ones are only looked into where a verdict may claim them: on a busy host many a median says so by chance, and
+would be refused as if the candidate were at fault."""
 
 SURE = 0.999
 """A gain of this confidence is one for a verdict too, however many candidates (up to 50) it is about."""
@@ -196,6 +200,8 @@ class Gains:
     """By place, the logarithm of the weighted mean over all workloads."""
     sure: frozenset[int]
     """Places with a gain over all workloads at the confidence `SURE`."""
+    possible: frozenset[int]
+    """Places with a gain over all workloads, or on one, at the least confidence that a verdict asks for."""
 
     @classmethod
     def of(cls, samples_ms: Mapping[str, Sequence[Sequence[float]]], weights: Mapping[str, float]) -> Gains:
@@ -203,15 +209,24 @@ class Gains:
         found = {name: speedups(rows) for name, rows in samples_ms.items()}
         places = range(len(next(iter(found.values()))))
         totals = [sum(weights[name] * math.log(row[place]) for name, row in found.items()) for place in places]
-        sure = [place for place in places[1:] if not math.isnan(totals[place]) and _is_sure(samples_ms, weights, place)]
-        return cls(found, totals, frozenset(sure))
+        timed = [place for place in places[1:] if not math.isnan(totals[place])]
+        sure = (place for place in timed if _has_gain(samples_ms, weights, place, SURE))
+        all_and_each = [samples_ms, *({name: rows} for name, rows in samples_ms.items())]
+        possible = (
+            place for place in timed if any(_has_gain(each, weights, place, confidence_for(1)) for each in all_and_each)
+        )
+        return cls(found, totals, frozenset(sure), frozenset(possible))
 
     def announced(self, wrong: Collection[int]) -> list[tuple[int, str]]:
         """Places and workloads of high speedups that a verdict may name, without the places in `wrong`.
 
         A verdict is about the fastest candidate whose gain is sure, and names each workload's fastest one.
         """
-        return [(place, name) for place, name in self._named(wrong) if self.speedups[name][place] >= CONFIRMED_FROM]
+        return [
+            (place, name)
+            for place, name in self._named(wrong)
+            if self.speedups[name][place] >= (CONFIRMED_FROM if place in self.possible else TOLD_FROM)
+        ]
 
     def claimed(self, wrong: Collection[int]) -> list[int]:
         """Places of which a verdict may say that they are faster than the baseline, without those in `wrong`."""
@@ -232,14 +247,16 @@ class Gains:
         ]
 
 
-def _is_sure(samples_ms: Mapping[str, Sequence[Sequence[float]]], weights: Mapping[str, float], place: int) -> bool:
+def _has_gain(
+    samples_ms: Mapping[str, Sequence[Sequence[float]]], weights: Mapping[str, float], place: int, confidence: float
+) -> bool:
     interval = geometric_mean_interval(
         [rows[0] for rows in samples_ms.values()],
         [rows[place] for rows in samples_ms.values()],
         weights=[weights[name] for name in samples_ms],
-        confidence=SURE,
+        confidence=confidence,
     )
-    return is_gain(interval, least_confidence=SURE)
+    return is_gain(interval, least_confidence=confidence)
 
 
 class Confirmation:

@@ -104,8 +104,6 @@ def inputs_text(definition: Definition, axes: Mapping[str, int], workload: Mappi
         return "".join([*lines, *(f"    {name} = made[{name!r}]\n" for name in definition.inputs)])
     for name, (shape, dtype) in definition.inputs.items():
         kind = workload["inputs"].get(name, {"type": "random"})["type"]
-        if shape is None and name not in scalars:
-            raise definition.wrong(f"the workload {workload['uuid']} gives no value to {name!r}")
         numbers = [extents.get(each) or int(each) for each in shape or ()]
         value = repr(scalars.get(name)) if name in scalars else _drawn(numbers, dtype)
         if kind == "safetensors":
@@ -188,9 +186,16 @@ def kept_workloads(definition: Definition) -> tuple[list[Mapping[str, Any]], lis
         )
     first = definition.workloads[0]
     scalars = definition.scalars(first)
+    if unknown := [name for name, (shape, _) in definition.inputs.items() if shape is None and name not in scalars]:
+        raise definition.wrong(
+            f"{unknown[0]!r} is passed by value, and the workload {first['uuid']} gives no value to it",
+            hint='give it {"type": "scalar", "value": ...}',
+        )
     same = [each for each in definition.workloads if definition.scalars(each) == scalars]
     kept = [first] if is_fixed(first) else [each for each in same if not is_fixed(each)]
     notes = []
+    if any(each["type"] == "custom" for each in first["inputs"].values()):
+        notes.append(f"{definition.custom_inputs} draws the inputs there, and problem.toml the usual ones: say ranges")
     if left := len(definition.workloads) - len(kept):
         notes.append(f"{left} of {len(definition.workloads)} workloads have other scalars or data, and are left out")
     return kept, notes

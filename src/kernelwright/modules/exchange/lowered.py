@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import Location, ReferenceFailed, SpecError
-from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied
 from kernelwright.modules.exchange.definition import Definition
 from kernelwright.modules.exchange.general import formula, general_text, samples_of
 from kernelwright.modules.exchange.inputs import REFERENCE, ProblemNames, inputs_text, is_fixed
-from kernelwright.modules.graph import read_graph
-from kernelwright.modules.importing import TIMEOUT_S, importer_in
+from kernelwright.modules.importing import import_module, importer_in
 from kernelwright.modules.lowering import MOST_ELEMENTS, LoweredProgram, lower
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source.language import Language
@@ -90,12 +88,9 @@ def _programs(
             file = folder / f"sample_{place}.py"
             file.write_text(_module(definition, each, workload), encoding="utf-8")
             try:
-                found = worker.call(str(file), timeout_s=TIMEOUT_S)
-            except (JobTimeout, WorkerDied) as error:
-                raise definition.wrong(f"the export of its reference ended without an answer: {error}") from error
-            if not isinstance(found, dict):
-                raise definition.wrong(f"the export gave {type(found).__name__}, expected a graph")
-            graph = read_graph(found)
+                graph = import_module(file, importer=worker)
+            except SpecError as error:  # of a file that no person has
+                raise definition.wrong(error.message, hint="name workloads with smaller tensors") from error
             if len(graph.outputs) != len(definition.outputs):
                 raise definition.wrong(
                     f"run gives {len(graph.outputs)} tensors, and there are {len(definition.outputs)} outputs"

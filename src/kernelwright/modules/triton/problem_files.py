@@ -327,8 +327,9 @@ def _torch_reference(call: WatchedCall, stem: str) -> str:
     found = call.reference
     assert found is not None
     shapes = {each["name"]: each["shape"] for each in call.arguments if each["kind"] == "tensor"}
-    given = [_passed_on(each, shapes) for each in found["call"]]
-    needed = [each["name"] for each in found["call"] if "name" in each]
+    given = [_passed_on(each, call, shapes) for each in found["call"]]
+    inputs = {each["name"] for each in _passed(call) if each.get("role") != "output"}
+    needed = [each["name"] for each in found["call"] if each.get("name") in inputs]
     results = ", ".join(
         f'"{name}": results[{place}]' + ("" if shape == shapes[name] else f".reshape({shapes[name] or [1]})")
         for name, (place, shape) in found["outputs"].items()
@@ -353,10 +354,12 @@ def reference({", ".join(dict.fromkeys(needed))}):
 '''
 
 
-def _passed_on(each: Mapping[str, Any], shapes: Mapping[str, Any]) -> str:
-    """One argument of the torch function, as text."""
+def _passed_on(each: Mapping[str, Any], call: WatchedCall, shapes: Mapping[str, Any]) -> str:
+    """One argument of the torch function, as text; what it is to write has nothing in it yet."""
     text = each.get("value") or each["name"]
-    if "name" in each and each["shape"] != shapes[each["name"]]:
+    if any(other["name"] == each.get("name") and other.get("role") == "output" for other in call.arguments):
+        text = f"torch.zeros({each['shape']}, dtype=torch.{_wide(call, each['name'])})"
+    elif "name" in each and each["shape"] != shapes[each["name"]]:
         text = f"{text}.reshape({each['shape']})"
     return f"{each['as']}={text}" if each["as"] else text
 
@@ -381,6 +384,7 @@ def _kernel_reference(call: WatchedCall, stem: str, header: Header) -> str:
     constants += "".join(f"    {name} = {_python(each.text)}\n" for name, each in header.defines.items())
     both = ", ".join(f'"{name}": {name}' for name in (*fixed, *header.defines))
     grid = ", ".join(extent.text for extent in header.steps[0].grid)
+    types = {each["name"]: each["dtype"] for each in _passed(call) if each["kind"] == "tensor"}
     return f'''"""The kernel as it was, by Triton's interpreter on doubles.
 
 That is a guess of what is meant: write it in NumPy or PyTorch to have the kernel itself checked.
@@ -396,6 +400,8 @@ import triton.language as tl
 
 import original_{stem} as original
 
+TYPES = {types!r}  # where it refuses wider ones
+
 
 def ceil_div(a, b):
     return -(-a // b)
@@ -407,7 +413,7 @@ def next_power_of_two(value):
 
 def reference({", ".join(names)}):
     """What the kernel writes."""
-{constants}{made}    launch_interpreted(original.{call.kernel}, ({grid},), {{{given}, {both}}})
+{constants}{made}    launch_interpreted(original.{call.kernel}, ({grid},), {{{given}, {both}}}, TYPES)
     return {{{", ".join(f'"{name}": {name}' for name in outputs)}}}
 '''
 

@@ -475,11 +475,11 @@ class _Watch:
 
     def _references(self, launcher: str) -> Iterator[tuple[str, Any, bool]]:
         """Functions by whose names they compute what is right: of the kernel's file, then of the example's."""
-        for other, wrapped in vars(self._module).items():
+        for other, wrapped in list(vars(self._module).items()):
             function = getattr(wrapped, "__wrapped__", None)
             if function is not None and other != launcher and _REFERENCE.search(other.lower()):
                 yield other, function, False
-        for other, function in vars(self._caller).items():
+        for other, function in list(vars(self._caller).items()):
             is_own = isinstance(function, FunctionType) and function.__module__ == self._caller.__name__
             if self._caller is not self._module and is_own and _REFERENCE.search(other.lower()):
                 yield other, function, True

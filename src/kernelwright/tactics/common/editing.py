@@ -246,6 +246,19 @@ def refuse_opaque(subject: Subject) -> None:
         raise Unfit(f"line {each.span.line(subject.source)} is not understood: {each.reason}")
 
 
+_ARRANGING = frozenset(("vector-map", "coarsen", "rows", "one-pass", "vector-loops", "walk-vectors", "block-joins"))
+
+
+def refuse_arranged(subject: Subject, *more: str) -> None:
+    """What gives threads other elements, or loops vectors, comes once; `more`: tactics that do so, too.
+
+    Raises:
+        Unfit: it was done before.
+    """
+    if (_ARRANGING | {*more}) & set(subject.history):
+        raise Unfit("its threads were arranged anew before", is_already_so=True)
+
+
 def refuse_unread(subject: Subject) -> None:
     """Refuse what `refuse_hidden_branches` and `refuse_opaque` do.
 

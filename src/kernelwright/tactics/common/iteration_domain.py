@@ -72,6 +72,7 @@ def has_own(subject: Subject, array: str) -> bool:
     Places are told apart by what they are of the thread and of loops that count alike.
     """
     atoms = subject.analysis.facts.atoms
+    is_in_loop = False
     stored: dict[tuple[Polynomial, Polynomial], list[frozenset[int]]] = {}
     read: list[tuple[tuple[Polynomial, Polynomial], frozenset[int]]] = []
     for each in subject.analysis.facts.accesses:
@@ -79,8 +80,9 @@ def has_own(subject: Subject, array: str) -> bool:
             continue
         form = _in_common(subject, each.element)
         kinds = set() if form is None else {atoms[name].kind for name in _names_within(form, atoms)}
-        moves = "thread" in kinds or (form is not None and _starts_apart(subject, form))
-        is_followed = moves and kinds <= {"thread", "loop", "size", "quotient", "remainder"}
+        if form is not None and "thread" not in kinds and _starts_apart(subject, form):
+            is_in_loop = True
+        is_followed = ("thread" in kinds or is_in_loop) and kinds <= {"thread", "loop", "size", "quotient", "remainder"}
         if form is None or not is_followed:
             return False
         place = form, each.width
@@ -90,7 +92,7 @@ def has_own(subject: Subject, array: str) -> bool:
             read.append((place, frozenset(each.guards)))
     if len({place for place, _ in read} | stored.keys()) == 1:
         return True
-    return all(any(own <= guards for own in stored.get(place, ())) for place, guards in read)
+    return not is_in_loop and all(any(own <= guards for own in stored.get(place, ())) for place, guards in read)
 
 
 def _starts_apart(subject: Subject, form: Polynomial) -> bool:

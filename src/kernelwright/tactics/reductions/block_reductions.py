@@ -11,7 +11,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls, reached_from, refuse_asking_helpers
 from kernelwright.tactics.common.dialect import Dialect, dialect, joined
-from kernelwright.tactics.common.editing import refuse_unread
+from kernelwright.tactics.common.editing import refuse_arranged, refuse_unread
 from kernelwright.tactics.common.launches import number, only_shape
 from kernelwright.tactics.common.loop_reductions import Operation, joined_variables, refuse_cut_fractions, refuse_start
 from kernelwright.tactics.common.thread_queries import block_size_names, first_thread_conditions, query_text, unused
@@ -21,10 +21,7 @@ from kernelwright.tactics.vectors import loops as vector_loops
 
 
 def _join(subject: Subject) -> Rewrite:
-    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "walk-vectors", "block-joins"} & set(
-        subject.history
-    ):
-        raise Unfit("its threads were arranged anew before", is_already_so=True)
+    refuse_arranged(subject)
     refuse_unread(subject)
     facts = subject.analysis.facts
     step = only_shape(subject)

@@ -11,7 +11,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls, reached_from, refuse_asking_helpers
 from kernelwright.tactics.common.dialect import AXES, dialect
-from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_arranged, refuse_hidden_branches
 from kernelwright.tactics.common.launches import number, only_shape
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, across_lanes
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
@@ -48,17 +48,7 @@ class _Found:
 
 
 def _items(subject: Subject) -> Rewrite:
-    if {
-        "vector-map",
-        "coarsen",
-        "rows",
-        "one-pass",
-        "vector-loops",
-        "walk-vectors",
-        "block-joins",
-        "block-items",
-    } & set(subject.history):
-        raise Unfit("its threads were arranged anew before", is_already_so=True)
+    refuse_arranged(subject, "block-items")
     refuse_hidden_branches(subject)
     found = _find(subject)
     plan = RewriteBuilder(subject, "block-items", "reduction")

@@ -11,7 +11,7 @@ from kernelwright.source.loop_headers import LoopHeader
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls, reached_from
-from kernelwright.tactics.common.editing import RewriteBuilder, refuse_unread
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_arranged, refuse_unread
 from kernelwright.tactics.common.iteration_domain import expression_of
 from kernelwright.tactics.common.launches import number, only_shape, refuse_aliases
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, joined_variables, refuse_start
@@ -74,17 +74,7 @@ def understood(subject: Subject, *, name: str = "row-registers") -> RowKernel:
     Raises:
         Unfit: it is not.
     """
-    if {
-        "vector-map",
-        "coarsen",
-        "rows",
-        "one-pass",
-        "vector-loops",
-        "walk-vectors",
-        "block-joins",
-        "block-items",
-    } & set(subject.history):
-        raise Unfit("its threads were arranged anew before", is_already_so=True)
+    refuse_arranged(subject, "block-items")
     refuse_unread(subject)
     if subject.pattern.kind != "row-wise":
         raise Unfit(f"it is {subject.pattern.kind}, not row-wise")

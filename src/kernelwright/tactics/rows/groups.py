@@ -21,7 +21,7 @@ from kernelwright.source.builtin_functions import barrier_scope
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import joins_block, refuse_asking_helpers
 from kernelwright.tactics.common.dialect import dialect, joined
-from kernelwright.tactics.common.editing import RewriteBuilder, refuse_unread
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_arranged, refuse_unread
 from kernelwright.tactics.common.iteration_domain import (
     Places,
     expression_of,
@@ -122,18 +122,7 @@ def _share(subject: Subject) -> Rewrite:
 
 
 def _understood(subject: Subject) -> _Group:
-    if {
-        "vector-map",
-        "coarsen",
-        "rows",
-        "one-pass",
-        "vector-loops",
-        "walk-vectors",
-        "block-joins",
-        "block-items",
-        "group-lanes",
-    } & set(subject.history):
-        raise Unfit("its threads were arranged anew before", is_already_so=True)
+    refuse_arranged(subject, "block-items", "group-lanes")
     if subject.language != "cuda" or subject.device.kind != "gpu":
         raise Unfit("groups are shared by the threads of a warp in CUDA")
     refuse_unread(subject)

@@ -15,7 +15,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls
 from kernelwright.tactics.common.dialect import dialect
-from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_unread
+from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_arranged, refuse_unread
 from kernelwright.tactics.common.launches import number, only_shape
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, across_lanes, joined_variables
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
@@ -40,10 +40,6 @@ class LoopVectorizer:
     types: dict[str, str]
     personal: frozenset[str]
     """Variables that differ from thread to thread."""
-    of_warps: frozenset[str] = frozenset()
-    """Those of them that differ from warp to warp only; see `_of_warps`."""
-    of_rows: frozenset[str] = frozenset()
-    """Those of them that differ along the other axes of a block than x."""
     block: tuple[int, str] | None = None
     """The size of a block as a number of the source, and the parameter that it becomes."""
     count: str = ""
@@ -71,10 +67,7 @@ class LoopVectorizer:
 
 
 def _vectors(subject: Subject) -> Rewrite:
-    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "walk-vectors", "block-joins"} & set(
-        subject.history
-    ):
-        raise Unfit("its threads were arranged anew before", is_already_so=True)
+    refuse_arranged(subject)
     refuse_unread(subject)
     facts = subject.analysis.facts
     if subject.pattern.kind not in ("row-wise", "whole reduction", "contraction", "elementwise"):
@@ -125,37 +118,50 @@ def start(subject: Subject, tactic: str, *, calls: Mapping[Span, Operation]) -> 
     for node in nodes.walk(function.body):
         if isinstance(node, nodes.Declarator):
             types[node.name] = f"{node.c_type} *" if node.is_pointer or node.extents else node.c_type
-    personal = _personal(function.body, calls)
-    of_warps, of_rows = (
-        personal - _personal(function.body, calls, still=_still(subject, is_warp=each)) for each in (True, False)
-    )
-    return LoopVectorizer(
-        subject, plan, vec, types, personal, of_warps=of_warps, of_rows=of_rows, calls=dict(calls)
-    )  # fmt: skip
+    return LoopVectorizer(subject, plan, vec, types, _personal(function.body, calls), calls=dict(calls))
 
 
-def _still(subject: Subject, *, is_warp: bool) -> frozenset[str]:
-    """Variables that all threads of a warp, or all of a block along x, have the same of: places of other axes.
+def _alike(loops: LoopVectorizer, fact: LoopFact) -> frozenset[str]:
+    """Personal variables that all threads which share a loop have the same of."""
+    if fact.sweep not in ("warp-stride", "block-stride"):
+        return frozenset()
+    body, still = loops.subject.analysis.function.body, _still(loops.subject, _lanes_of(loops.subject, fact))
+    return loops.personal - _personal(body, loops.calls, still=still)
 
-    A warp's number is one of them where blocks have whole warps along x.
+
+def _lanes_of(subject: Subject, fact: LoopFact) -> int:
+    """How many neighbouring threads share a loop that starts at `threadIdx.x % 32`; 0 where all along x do."""
+    if fact.sweep != "warp-stride" or fact.start is None or fact.start.single_name is None:
+        return 0
+    atom = subject.analysis.facts.atoms[fact.start.single_name]
+    width = atom.parts[1].constant if atom.kind == "remainder" else _WARP
+    return width or 0
+
+
+def _still(subject: Subject, lanes: int) -> frozenset[str]:
+    """Variables that so many neighbouring threads have the same of: places of other axes, and numbers of their groups.
+
+    `lanes` is 0 for all threads of a block along x. Blocks must consist of whole groups.
     """
-    facts = subject.analysis.facts
+    facts, body = subject.analysis.facts, subject.analysis.function.body
     size = number(only_shape(subject).block[0].text)
-    has_warps = subject.language == "cuda" and size is not None and size % _WARP == 0
+    has_groups = subject.language == "cuda" and lanes > 0 and size is not None and size % lanes == 0
 
     def is_still(name: str) -> bool:
         atom = facts.atoms[name]
-        if atom.kind != "quotient" or not (is_warp and has_warps):
+        if atom.kind != "quotient" or not has_groups:
             return atom.kind == "size" or (atom.kind == "thread" and _is_of_other_axes(name))
-        return atom.parts[1].constant == _WARP and atom.parts[0].single_name in ("thread.x", "global.x")
+        divisor = atom.parts[1].constant or 1
+        return divisor % lanes == 0 and atom.parts[0].single_name in ("thread.x", "global.x")
 
-    changed = nodes.assigned_names(subject.analysis.function.body)
+    changed = nodes.assigned_names(body)
+    declared = [each.name for each in nodes.walk(body) if isinstance(each, nodes.Declarator)]
     values: dict[str, list[Polynomial]] = {}
     for each in facts.thread_indices:
         values.setdefault(each.name, []).append(each.value)
     return frozenset(
         name for name, known in values.items()
-        if name and name not in changed and len(known) == 1 and all(map(is_still, known[0].names))
+        if name not in changed and declared.count(name) == len(known) == 1 and all(map(is_still, known[0].names))
     )  # fmt: skip
 
 
@@ -625,8 +631,7 @@ def _lanes(
     """
     subject, words = loops.subject, dialect(loops.subject.language)
     own = nodes.declared_names(node)
-    alike = {"warp-stride": loops.of_warps, "block-stride": loops.of_rows}.get(fact.sweep, frozenset())
-    personal = frozenset() if loops.is_alone else loops.personal - alike - own - {j.name for j in joined}
+    personal = set() if loops.is_alone else loops.personal - _alike(loops, fact) - own - {j.name for j in joined}
     for each in nodes.walk(node.body):
         if isinstance(each, nodes.Name) and each.name in personal:
             raise Unfit(f"{each.name} belongs to the thread, and threads take other elements then")

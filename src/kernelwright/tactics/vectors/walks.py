@@ -12,7 +12,7 @@ from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, ZERO
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import refuse_unread
+from kernelwright.tactics.common.editing import refuse_arranged, refuse_unread
 from kernelwright.tactics.common.iteration_domain import refuse_shared_arguments
 from kernelwright.tactics.scalar.compiler_hints import allowed_error
 from kernelwright.tactics.vectors.loops import TOGETHER, LoopVectorizer, add_prelude, start, widen
@@ -22,8 +22,9 @@ _LEAST_STEPS = 8
 
 
 def _vectors(subject: Subject) -> Rewrite:
+    refuse_arranged(subject)
     if "kw_lanes" in subject.source or "kw_any_" in subject.source:
-        raise Unfit("its vectors were arranged before", is_already_so=True)
+        raise Unfit("it has vectors of another tactic", is_already_so=True)
     refuse_unread(subject)
     loops = start(subject, "walk-vectors", calls={})
     loops.is_alone = True

@@ -234,8 +234,10 @@ def _text(error: BaseException) -> str:
 
 
 def _last_line(text: str) -> str:
+    """The line that says why: the assembler's own, which a command to repeat follows, or the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip(" ^~\t")]
-    return lines[-1] if lines else "without a word"
+    told = [line for line in lines if re.match(r"ptxas (error|fatal)|error:", line)]
+    return told[0] if told else lines[-1] if lines else "without a word"
 
 
 def _arguments(kernel: Any, constants: Collection[str]) -> list[str]:
