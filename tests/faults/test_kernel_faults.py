@@ -119,6 +119,7 @@ def test_good_configurations_are_measured_and_the_best_wins(
         assert dict(result.best_config or {}) == {"MODE": "fine"}, (why, [each.text for each in result.view.notes])
 
 
+@pytest.mark.thorough
 @makes_system_calls
 def test_what_a_kernel_takes_from_its_worker_is_its_own_failure_and_nobody_elses(tmp_path: Path) -> None:
     settings = TuneSettings(
@@ -197,6 +198,7 @@ def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
     assert min(slow_ms) > max(sorted(fine_ms)[:6])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("is_baseline_able", [True, False])
 def test_what_fails_twice_and_with_nobody_in_particular_is_no_fault_of_the_machine_if_the_baseline_alone_goes_through(
     tmp_path: Path, is_baseline_able: bool, monkeypatch: pytest.MonkeyPatch
