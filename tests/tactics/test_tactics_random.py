@@ -36,7 +36,7 @@ def check(seed: int, runner: Runner) -> list[str]:
     subject = subject_of(made.source, made.arguments, made.grid, made.block, made.sizes, device=device)
     random = np.random.default_rng(seed)
     current, last, applied = subject, None, []
-    for index in random.permutation(len(TACTICS))[: int(random.integers(2, len(TACTICS) + 1))]:
+    for index in random.permutation(len(TACTICS))[: int(random.integers(len(TACTICS) // 2, len(TACTICS) + 1))]:
         result = TACTICS[index].apply(current)
         if isinstance(result, Rewrite):
             applied.append(result.tactic)

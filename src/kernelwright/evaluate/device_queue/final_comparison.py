@@ -267,12 +267,38 @@ def _compare_one(
         process.worker.kill()
         row = next(iter(done.failed)) if done is not None else _current_row(process.out_folder)
         if row is not None and row > 0:
-            wrong[standing[row]] = _why_out(process, workload, row, done, reason)
+            why = _why_out(process, workload, row, done, reason)
+            if done is not None or not _find_harm(process, built, standing, row, workload, wrong, rounds=rounds):
+                wrong[standing[row]] = why
         elif not is_retried:
             is_retried = True
         elif not _find_late_harm(process, built, standing, workload, wrong, rounds=rounds):
             _prove_baseline_compares(process, built[0], workload, reason, rounds=rounds)
             wrong.update(dict.fromkeys(standing[1:], f"the comparison failed twice, and not without it: {reason}"))
+
+
+def _find_harm(
+    process: DeviceProcess,
+    built: Sequence[Job],
+    standing: Sequence[int],
+    row: int,
+    workload: str,
+    wrong: dict[int, str],
+    *,
+    rounds: int,
+) -> bool:
+    """Whether the candidate with which a process ended, or else another one, is seen to do harm; it is in `wrong` then.
+
+    One that does so a while after its launch ends the process with whoever is launched next.
+    """
+    baseline, suspect = standing[0], standing[row]
+    others = [place for place in standing if place != suspect]
+    if len(others) == 1:
+        return False
+    return any(
+        _find_late_harm(process, built, places, workload, wrong, rounds=rounds)
+        for places in ([baseline, suspect], others)
+    )
 
 
 def _prove_baseline_compares(process: DeviceProcess, baseline: Job, workload: str, reason: str, *, rounds: int) -> None:

@@ -91,8 +91,11 @@ def is_definition(document: object) -> TypeGuard[Mapping[str, Any]]:
 
 def is_definition_file(path: Path) -> bool:
     """Whether a path is a definition's file, or a folder with a `definition.json`."""
+    file = _file_of(path)
+    if file.suffix != ".json" or not file.is_file():
+        return False
     try:
-        return is_definition(read_json_text(_file_of(path).read_bytes()))
+        return is_definition(read_json_text(file.read_bytes()))
     except (OSError, json.JSONDecodeError):
         return False
 
