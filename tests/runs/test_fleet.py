@@ -14,11 +14,11 @@ from spool_runs import NESTED, TILE, VECTOR, WRONG, agent, asking, in_thread, se
 from test_spool_runs import wait_until
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.errors import InfrastructureError, MissingDependency, UsageError
+from kernelwright.errors import InfrastructureError, MissingDependency, StoreError, UsageError
 from kernelwright.optimization.optimize import optimize, replay_optimize
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.helper import helped
-from kernelwright.remote.messages import Refused, error_of
+from kernelwright.remote.messages import Refused, device_of, error_of
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.view import RunView
 from kernelwright.worker.bringing import bring_devices
@@ -91,6 +91,11 @@ def test_a_host_that_none_can_have_is_told_in_words(spool: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
     with pytest.raises(InfrastructureError, match="no Ray cluster at"):
         bring_devices(SpoolFolder(spool), f"ray:{host}:6379", lambda _: None)
+
+
+def test_a_device_that_is_half_described_is_told_in_words() -> None:
+    with pytest.raises(StoreError, match="does not describe its device"):
+        device_of({"name": "a device", "of a newer version": 1})
 
 
 def test_why_an_earlier_helper_has_ended_is_not_said_of_the_next(spool: Path) -> None:
