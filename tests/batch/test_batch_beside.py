@@ -114,6 +114,28 @@ def test_a_batch_that_is_stopped_stops_every_run_and_goes_on(
     assert [each.status for each in view.members] == ["done"] * 3
 
 
+def test_an_interrupt_while_a_slice_is_noted_leaves_it_noted_once(
+    problems: list[Path],
+    tmp_path: Path,
+    spool: Path,
+) -> None:
+    class Interrupting(Beside):
+        def on_slice_end(self, view: BatchView, name: str) -> None:
+            super().on_slice_end(view, name)
+            if not self.has_raised:
+                self.has_raised = True
+                raise KeyboardInterrupt
+
+        has_raised = False
+
+    view = optimize_batch(
+        problems, settings=chosen(spool), run=tmp_path / "batch", parts=beside(spool), listener=Interrupting()
+    )
+    assert max(len(each.slices) for each in view.members) == 1
+    view = resume_batch(tmp_path / "batch", parts=beside(spool))
+    assert [each.status for each in view.members] == ["done"] * 3
+
+
 def test_what_brings_no_device_ends_the_batch_with_its_words(
     problems: list[Path],
     tmp_path: Path,

@@ -6,17 +6,19 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from fleet_runs import NamedMachine, ThreadCluster, ThreadSlot, run_on, serve, served
-from spool_runs import NESTED, TILE, VECTOR, WRONG, agent, in_thread
+from spool_runs import NESTED, TILE, VECTOR, WRONG, agent, asking, in_thread, settings
 from test_spool_runs import wait_until
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.errors import InfrastructureError, MissingDependency, UsageError
-from kernelwright.optimization.optimize import replay_optimize
+from kernelwright.errors import InfrastructureError, MissingDependency, StoreError, UsageError
+from kernelwright.optimization.optimize import optimize, replay_optimize
 from kernelwright.remote.folder import SpoolFolder
-from kernelwright.remote.messages import Refused, error_of
+from kernelwright.remote.helper import helped
+from kernelwright.remote.messages import Refused, device_of, error_of
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.view import RunView
 from kernelwright.worker.bringing import bring_devices
@@ -81,6 +83,38 @@ def test_without_ray_a_message_says_what_to_install(spool: Path, monkeypatch: py
         left = SpoolFolder(spool).message("workers", "helper")
         assert isinstance(left, Refused)
         assert isinstance(error_of(left), MissingDependency)
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "head..cluster"])
+def test_a_host_that_none_can_have_is_told_in_words(spool: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    with pytest.raises(InfrastructureError, match="no Ray cluster at"):
+        bring_devices(SpoolFolder(spool), f"ray:{host}:6379", lambda _: None)
+
+
+def test_a_device_that_is_half_described_is_told_in_words() -> None:
+    with pytest.raises(StoreError, match="does not describe its device"):
+        device_of({"name": "a device", "of a newer version": 1})
+
+
+def test_why_an_earlier_helper_has_ended_is_not_said_of_the_next(spool: Path) -> None:
+    folder, earlier = SpoolFolder(spool), Refused("InfrastructureError", "an earlier failure", "", "here")
+    folder.replace("workers", "helper", earlier)
+    with helped(folder, "slurm:local"):
+        assert folder.message("workers", "helper") != earlier
+
+
+def test_a_run_that_begins_once_its_machine_is_stopped_waits_for_nobody(
+    plain: Path, tmp_path: Path, spool: Path
+) -> None:
+    with asking(spool) as machine:
+        machine.stop()
+        thread, found = in_thread(
+            lambda: optimize(plain, settings=settings(), run=tmp_path / "run", machine=machine, agent=agent(VECTOR))
+        )
+        thread.join(20)
+    assert isinstance(found[0], KeyboardInterrupt)
 
 
 # -- devices

@@ -30,6 +30,8 @@ from kernelwright.worker.worker import Ended
         ("gres=", "no value for Slurm"),
         ("jobs=0", "no number from 1 to 1000"),
         ("jobs=many", "no number from 1 to 1000"),
+        ("jobs=000000001999999999", "no number from 1 to 1000"),
+        ("spool=", "no value for Slurm"),
         ("time=30s", "no time of a minute or more"),
         ("time=400", "no time of a minute or more"),
         ("partition=gpu,local", "'local' is no word"),
@@ -37,7 +39,7 @@ from kernelwright.worker.worker import Ended
 )
 def test_words_that_make_no_sense_are_refused(words: str, told: str) -> None:
     with pytest.raises(UsageError) as caught:
-        check_runner(f"slurm:{words}")
+        check_runner(absolute(f"slurm:{words}"))
     assert told in str(caught.value)
 
 

@@ -267,12 +267,14 @@ class _Loop:
         return True
 
     def _note(self, done: Slice) -> None:
-        """Record what came of a slice."""
-        del self._until_s[done.member]
+        """Record what came of a slice; once, though what an interrupt or an error ended is begun again."""
+        if done.member not in self._until_s:
+            return
         done = dataclasses.replace(done, is_stopped=done.is_stopped or self._is_stopped)
         record.append(self._folder, done)
-        self._listener.on_slice_end(BatchView.read(self._folder), done.member)
+        del self._until_s[done.member]
         self._is_stopped = self._is_stopped or done.is_stopped
+        self._listener.on_slice_end(BatchView.read(self._folder), done.member)
 
     def _slice(self, view: BatchView, member: MemberView, seconds: float) -> Slice:
         """Work on a problem; what goes wrong is said in what it gives."""

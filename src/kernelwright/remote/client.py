@@ -144,6 +144,7 @@ class SpoolMachine:
         self._check: Callable[[], None] | None = None
         """Raises what has ended the process that brings devices; None: there is none."""
         self._mailboxes: list[_Mailbox] = []
+        self._is_stopped = False
 
     def begin(self, subject: TuningProblem, files: Mapping[str, bytes], settings: TuneSettings) -> SpoolSite:
         """Ask for the device's facts and the baseline's times, and wait for them.
@@ -183,6 +184,8 @@ class SpoolMachine:
     def _begun(self) -> _Mailbox:
         """A mailbox for a run, which `stop` ends."""
         self._mailboxes.append(mailbox := self._mailbox())
+        if self._is_stopped:  # read behind the append: `stop` writes it first, and one of the two finds the other
+            mailbox.stop()
         return mailbox
 
     def device_count(self) -> int:
@@ -199,8 +202,9 @@ class SpoolMachine:
         return len(mailbox.seen())
 
     def stop(self) -> None:
-        """Let every run that waits go, with `KeyboardInterrupt`."""
-        for mailbox in self._mailboxes:
+        """Let every run that waits go, with `KeyboardInterrupt`; also those that begin before `close`."""
+        self._is_stopped = True
+        for mailbox in list(self._mailboxes):
             mailbox.stop()
 
     def _new_folder(self) -> Path:
@@ -214,6 +218,7 @@ class SpoolMachine:
         self._open.close()
         self._folder = self._check = None
         self._mailboxes.clear()
+        self._is_stopped = False
 
     def __enter__(self) -> Self:
         return self

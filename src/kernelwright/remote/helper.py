@@ -43,6 +43,8 @@ def helped(folder: SpoolFolder, runner: str) -> Iterator[Callable[[], None]]:
     """
     words = ["worker", "--spool", str(folder.path.absolute()), "--runner", runner]
     command = [sys.executable, "-P", "-m", "kernelwright", *words]
+    with contextlib.suppress(OSError):
+        (folder.path / "workers" / f"{NAME}.json").unlink()  # it says why an earlier one has ended
     with (
         (folder.path / LOG).open("wb") as log,
         tied(command, stdout=log.fileno(), environment=os.environ) as process,

@@ -240,9 +240,17 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
 
 
 def device_of(record: Mapping[str, Any]) -> DeviceInfo:
-    """The device that a message describes; what a newer version says beyond it is left out."""
+    """The device that a message describes; what a newer version says beyond it is left out.
+
+    Raises:
+        StoreError: it says too little.
+    """
     known = {field.name for field in dataclasses.fields(DeviceInfo)}
-    return DeviceInfo(**{name: value for name, value in record.items() if name in known})
+    try:
+        return DeviceInfo(**{name: value for name, value in record.items() if name in known})
+    except TypeError as error:
+        hint = "use the same version of Kernelwright on all machines"
+        raise StoreError(f"a message does not describe its device: {error}", hint=hint) from error
 
 
 def refusal(error: KernelwrightError, worker: str) -> Refused:

@@ -35,6 +35,8 @@ MOST_JOBS = 1000
 _VALUE = re.compile(r"[A-Za-z0-9._:/*&|()\[\]@+~-]{1,200}")
 """Words become lines of a batch script."""
 
+_COUNT = re.compile("[0-9]{1,9}")
+
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
 
 
@@ -67,7 +69,10 @@ def absolute(runner: str) -> str:
         return runner
     parts = [part.strip() for part in runner.removeprefix(SLURM).split(",")]
     mark = "spool="
-    named = [f"{mark}{Path(part.removeprefix(mark)).absolute()}" if part.startswith(mark) else part for part in parts]
+    named = [
+        f"{mark}{Path(folder).absolute()}" if (folder := part.removeprefix(mark)) not in ("", part) else part
+        for part in parts
+    ]
     return SLURM + ",".join(named)
 
 
@@ -103,7 +108,7 @@ def read_slurm(text: str) -> Mapping[str, str]:
             raise UsageError(f"{part!r} is no word of slurm:", hint=f"{hint}known: {', '.join(known)}")
         if not value or (name in SLURM_OPTIONS and not _VALUE.fullmatch(value)):
             raise UsageError(f"{part!r}: {value!r} is no value for Slurm")
-        if name in ("jobs", "cores") and not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= MOST_JOBS):
+        if name in ("jobs", "cores") and not (_COUNT.fullmatch(value) and 1 <= int(value) <= MOST_JOBS):
             raise UsageError(f"{name}={value!r} of slurm: is no number from 1 to {MOST_JOBS}")
         given[name] = value
     minutes_of(given)

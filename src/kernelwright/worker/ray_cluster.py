@@ -140,8 +140,8 @@ def _reach(address: str) -> None:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
-    except OSError as error:
-        why = error.strerror or str(error)
+    except (OSError, UnicodeError) as error:  # the latter of a name that none can have
+        why = getattr(error, "strerror", None) or str(error)
         hint = "is it the address that `ray start --head` said, and is the cluster up?"
         raise InfrastructureError(f"no Ray cluster at {address}: {why}", hint=hint) from error
 
