@@ -34,6 +34,16 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
         ({"reference": "def walk(x): pass"}, "defines no function 'run'"),
         ({"reference": "def run(x): pass"}, "run takes x, and the inputs are x, weight, eps"),
         ({"custom_inputs_entrypoint": "make"}, "defines no function 'make'"),
+        ({"custom_inputs_entrypoint": ["make"]}, "defines no function"),
+        ({"inputs": {"x": {"shape": ["9" * 5000], "dtype": "float32"}}}, "which is not defined"),
+        (
+            {
+                "axes": {**DEFINITION["axes"], "half": {"type": "expr", "expression": "rows"}}
+                | {f"d{n}": {"type": "expr", "expression": f"d{n - 1} + d{n - 1}" if n else "half"} for n in range(40)},
+                "outputs": {"y": {"shape": ["d39"], "dtype": "float32"}},
+            },
+            "more than 4096 characters",
+        ),
         ({"name": 3}, "'name' is 3, expected a text"),
         ({"inputs": {"x": {"shape": [], "dtype": "int32); import os #"}}}, "which is no name"),
         ({"axes": {"rows": {"type": "expr", "expression": "__import__('os')"}}}, "__import__"),
@@ -59,6 +69,9 @@ def test_a_definition_that_breaks_the_schema_is_refused_by_name(
         ('{"axes": {}, "inputs": {"x": {"type": "file"}}}', "the input 'x' is of type 'file'"),
         ('{"axes": {}, "inputs": {"x": {"type": "scalar", "value": "1"}}}', "the scalar 'x' is '1'"),
         ('{"axes": {}, "inputs": {"x": {"type": "scalar", "value": NaN}}}', "the scalar 'x' is nan"),
+        ('{"axes": {}, "inputs": {"x": {"type": "scalar"}}}', "the scalar 'x' is None"),
+        (f'{{"axes": {{}}, "inputs": {{"x": {{"type": "scalar", "value": {"9" * 400}}}}}}}', "the scalar 'x' is 999"),
+        ('{"axes": {}, "inputs": {}, "tolerance": Infinity}', "a number that is not finite"),
         ('{"definition": "another", "workload": {}}', "the trace is of 'another', not of 'rms_of_rows'"),
     ],
 )
@@ -113,6 +126,24 @@ def test_a_value_that_no_workload_gives_is_asked_for(in_tmp: Path, capsys: pytes
     status, _, error = run(capsys, "init", "definition.json")
     assert status == 2
     assert "'eps' is passed by value, and the workload 2-3 gives no value to it" in error
+
+
+def test_a_value_of_no_input_comes_into_no_code(in_tmp: Path) -> None:
+    """Its name is a text of others, which exported solutions would compare."""
+    given = workload(2, 3)
+    given["inputs"]["__import__('os').abort() or 1"] = {"type": "scalar", "value": 1}
+    definition = read_definition(write(in_tmp, workloads=(given,)))
+    assert definition.scalars(definition.workloads[0]) == {"eps": 1e-5}
+
+
+@pytest.mark.parametrize("name", ["a**b", "../../outside", "*"])
+def test_a_name_finds_workloads_of_its_own_data_set_only(name: str, in_tmp: Path) -> None:
+    (in_tmp / "set" / "workloads").mkdir(parents=True)
+    for file in ("outside.jsonl", "set/workloads/other.jsonl"):
+        (in_tmp / file).write_text(json.dumps(workload(2, 3)))
+    file = write(in_tmp / "set" / "definitions", definition={**DEFINITION, "name": name})
+    file.with_name("workload.jsonl").unlink()
+    assert read_definition(file).workloads == ()
 
 
 def test_data_that_is_not_there_is_named(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:

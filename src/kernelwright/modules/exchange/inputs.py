@@ -35,6 +35,8 @@ _STORED = {
     "U8": "uint8", "BOOL": "bool",
 }  # fmt: skip
 _MOST_HEADER_BYTES = 1 << 24
+_MOST_TEXT = 4096
+"""Characters of one extent in sizes."""
 
 
 class ProblemNames(NamedTuple):
@@ -89,6 +91,8 @@ def _extent(definition: Definition, extent: str, names: ProblemNames) -> str:
     value = definition.axes.get(extent, int(extent) if extent.isdecimal() else None)
     if isinstance(value, Expression):
         inner = re.sub(r"[A-Za-z_]\w*", lambda found: _extent(definition, found[0], names), value.text)
+        if len(inner) > _MOST_TEXT:  # expressions of expressions double
+            raise definition.wrong(f"the axis {extent!r} has more than {_MOST_TEXT} characters in the free axes")
         return f"({inner})"
     return names.sizes[extent] if value is None else str(value)
 
