@@ -83,6 +83,32 @@ with torch.no_grad():
     agree(0, x)
     part.train(), wanted.train()
     agree(1, x)
+    agree(0, x, torch.tensor([2.0] * 8))
+    import copy, pickle
+    copied, other = copy.deepcopy(net), copy.deepcopy(own)
+    for each in (copied, other):
+        each.parts[0].up.weight.data.mul_(-3)
+    kept, (part, wanted) = (part, wanted), (copied.parts[0], other.parts[0])
+    agree(1, x)  # with the copy's weights
+    part = pickle.loads(pickle.dumps(part))
+    agree(0, x)
+    part, wanted = kept
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        before = len(calls)
+        assert copied.parts[0](x)[1].dtype == torch.bfloat16
+        assert len(calls) == before
+    seen = []
+    hook = part.up.register_forward_hook(lambda *given: seen.append(1))
+    agree(0, x)
+    assert len(seen) == 2, "both calls of the part"
+    hook.remove()
+    try:
+        part(x, 2.0, x)
+    except TypeError:
+        pass
+    else:
+        raise AssertionError("an argument too many")
+    agree(1, x)
 agree(0, x)
 sum(each.sum() for each in part(x)).backward()
 assert part.up.weight.grad is not None
