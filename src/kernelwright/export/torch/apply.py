@@ -161,6 +161,7 @@ def _guarded(torch: Any, kind: Any, answer: Any, operator: Callable[..., Any]) -
     """A method: a copy of a module has it with the copy, and a pickled module the method of its class."""
     plain = inspect.signature(kind.forward)
     signature = plain.replace(parameters=[*plain.parameters.values()][1:])
+    places = [*signature.parameters]
     verdicts: dict[tuple[Any, ...], bool] = {}
 
     @functools.wraps(kind.forward)
@@ -171,7 +172,10 @@ def _guarded(torch: Any, kind: Any, answer: Any, operator: Callable[..., Any]) -
             return kind.forward(module, *given, **named)
         unread = tuple(
             (tuple(each.shape), each.dtype)
-            for place, each in enumerate(given)
+            for place, each in (
+                *enumerate(given),
+                *((places.index(name), each) for name, each in named.items() if name in places),
+            )
             if torch.is_tensor(each) and place not in answer._PLACES  # noqa: SLF001 - our own file's
         )
         mode = (*(each.training for each in parts), *unread)
