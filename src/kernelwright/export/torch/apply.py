@@ -7,9 +7,9 @@ swapped = kernelwright.apply(model, "runs/gate-1")    # names of the modules
 ```
 
 A call goes to the kernels where its shapes, types, device and plain values are those that they are made for and no
-gradient is asked for; every other call goes to the module's own `forward`. The first call in each training mode
-computes both, and a module whose results differ keeps its own. A copy of a module is served with its own weights; a
-pickled one has its own `forward`.
+gradient is asked for; every other call goes to the module's own `forward`. The first call in each training mode, and
+with each set of plain attributes, computes both, and a module whose results differ keeps its own. A copy of a module
+is served with its own weights; a pickled one has its own `forward`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from kernelwright.imports import require
 from kernelwright.modules.problem_files import MODULE
 from kernelwright.problem.reference_file import parse_python
 
+_MOST_MODES = 64
+"""Verdicts that are kept of a module: one that counts its calls has a new mode for each."""
 _ONE_AT_A_TIME = threading.Lock()
 """OpenCL kernels have one set of arguments and one scratch memory a process."""
 TOLERANCE, TOLERANCE_16 = 1e-4, 1e-2
@@ -74,7 +76,7 @@ def apply(model: Any, run: Path | str) -> tuple[str, ...]:
             hint="apply takes modules of the class that kernelwright init was given",
         )
     for _, module in found:
-        module.forward = types.MethodType(_guarded(torch, type(module), answer, operator), module)
+        module.forward = types.MethodType(_guarded(torch, module, answer, operator), module)
     return tuple(name for name, _ in found)
 
 
@@ -157,10 +159,15 @@ def _computed(answer: Any, tensors: dict[str, Any]) -> dict[str, Any]:
         return answer._computed(tensors)  # type: ignore[no-any-return]  # noqa: SLF001 - our own file's
 
 
-def _guarded(torch: Any, kind: Any, answer: Any, operator: Callable[..., Any]) -> Callable[..., Any]:
+def _guarded(torch: Any, like: Any, answer: Any, operator: Callable[..., Any]) -> Callable[..., Any]:
     """A method: a copy of a module has it with the copy, and a pickled module the method of its class."""
-    plain = inspect.signature(kind.forward)
-    signature = plain.replace(parameters=[*plain.parameters.values()][1:])
+    kind = type(like)
+    asked = [
+        [name for name, each in vars(part).items() if isinstance(each, bool | int | float | str)]
+        for part in like.modules()
+    ]
+    whole = inspect.signature(kind.forward)
+    signature = whole.replace(parameters=[*whole.parameters.values()][1:])
     places = [*signature.parameters]
     verdicts: dict[tuple[Any, ...], bool] = {}
 
@@ -178,7 +185,10 @@ def _guarded(torch: Any, kind: Any, answer: Any, operator: Callable[..., Any]) -
             )
             if torch.is_tensor(each) and place not in answer._PLACES  # noqa: SLF001 - our own file's
         )
-        mode = (*(each.training for each in parts), *unread)
+        plain = (getattr(part, name, None) for part, names in zip(parts, asked, strict=False) for name in names)
+        mode = (*plain, *unread)  # `training`, a dropout's `p`: whatever `forward` may ask
+        if len(verdicts) >= _MOST_MODES and mode not in verdicts:
+            return kind.forward(module, *given, **named)
         if torch.compiler.is_compiling():
             if not verdicts.get(mode, False):  # only a call outside of a compiler can compare
                 return kind.forward(module, *given, **named)
