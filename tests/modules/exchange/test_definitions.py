@@ -155,6 +155,17 @@ def test_data_that_is_not_there_is_named(in_tmp: Path, capsys: pytest.CaptureFix
     assert "blob/x.safetensors, which is not there" in error
 
 
+def test_data_far_above_the_definition_are_not_read(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A definition of others could name any file of the machine."""
+    given = workload(2, 3)
+    given["inputs"]["x"] = {"type": "safetensors", "path": "secret.safetensors", "tensor_key": "x"}
+    (in_tmp / "secret.safetensors").write_bytes(b"secret")
+    file = write(in_tmp / "a" / "b" / "c" / "d" / "e" / "f", workloads=(given,))
+    status, _, error = run(capsys, "init", str(file))
+    assert status == 2
+    assert "secret.safetensors, which is not there" in error
+
+
 @pytest.mark.parametrize("other", ["--grid", "--entry"])
 def test_what_is_for_a_kernel_is_refused_beside_a_definition(
     other: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]

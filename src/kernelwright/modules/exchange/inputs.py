@@ -35,6 +35,8 @@ _STORED = {
     "U8": "uint8", "BOOL": "bool",
 }  # fmt: skip
 _MOST_HEADER_BYTES = 1 << 24
+_MOST_UP = 6
+"""Folders above a definition in which data are looked for: others' files may name no file of the whole machine."""
 _MOST_TEXT = 4096
 """Characters of one extent in sizes."""
 
@@ -333,7 +335,7 @@ def _stored(definition: Definition, path: str, key: str, shape: list[int]) -> by
 
 def _found(definition: Definition, path: Path) -> Path:
     """A path of the data set, which may be checked out from any of its folders on."""
-    for root in definition.file.resolve().parents:
+    for root in [*definition.file.resolve().parents][:_MOST_UP]:
         for start in range(len(path.parts)):
             candidate = root.joinpath(*path.parts[start:])
             if not path.is_absolute() and ".." not in path.parts and candidate.is_file():
