@@ -83,6 +83,39 @@ with torch.no_grad():
     agree(0, x)
     part.train(), wanted.train()
     agree(1, x)
+    agree(0, x, torch.tensor([2.0] * 8))
+    import copy, pickle
+    copied, other = copy.deepcopy(net), copy.deepcopy(own)
+    for each in (copied, other):
+        each.parts[0].up.weight.data.mul_(-3)
+    kept, (part, wanted) = (part, wanted), (copied.parts[0], other.parts[0])
+    agree(1, x)  # with the copy's weights
+    part = pickle.loads(pickle.dumps(part))
+    agree(0, x)
+    part, wanted = kept
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        before = len(calls)
+        assert copied.parts[0](x)[1].dtype == torch.bfloat16
+        assert len(calls) == before
+    for each in (part, wanted):
+        each.norm.eps = 9.0
+    agree(1, x)  # computes both
+    agree(0, x)
+    for each in (part, wanted):
+        each.norm.eps = 1e-5
+    agree(1, x)
+    seen = []
+    hook = part.up.register_forward_hook(lambda *given: seen.append(1))
+    agree(0, x)
+    assert len(seen) == 2, "both calls of the part"
+    hook.remove()
+    try:
+        part(x, 2.0, x)
+    except TypeError:
+        pass
+    else:
+        raise AssertionError("an argument too many")
+    agree(1, x)
 agree(0, x)
 sum(each.sum() for each in part(x)).backward()
 assert part.up.weight.grad is not None
@@ -121,9 +154,14 @@ def test_without_torch_it_says_what_to_install(saxpy: Path, monkeypatch: pytest.
 
 @pytest.fixture
 def run(record_run: RecordRun, in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    return recorded(MODULE, in_tmp, record_run, capsys)
+
+
+def recorded(text: str, in_tmp: Path, record_run: RecordRun, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A run of a module of this text, with the library's operators."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("pyopencl")
-    (in_tmp / "layer.py").write_text(MODULE)
+    (in_tmp / "layer.py").write_text(text)
     with pytest.raises(SystemExit) as left:
         main(["init", "layer.py", "--library", "--quiet", "--out", "problem"])
     assert not left.value.code, capsys.readouterr().err
@@ -135,6 +173,41 @@ def run(record_run: RecordRun, in_tmp: Path, capsys: pytest.CaptureFixture[str])
 def test_calls_that_the_kernels_are_made_for_get_them_and_others_do_not(run: Path, in_tmp: Path) -> None:
     """By shapes, plain values, gradients and training mode, in eager PyTorch and in a compiler."""
     call = [sys.executable, "-c", MODEL, str(run), "compile"]
+    quiet = {**os.environ, "PYTHONPATH": str(in_tmp)}
+    found = subprocess.run(call, capture_output=True, text=True, check=False, env=quiet)
+    assert found.stdout.splitlines()[-1:] == ["agrees"], found.stdout + found.stderr
+
+
+UNREAD = """import torch
+class Model(torch.nn.Module):
+    def forward(self, x, other):
+        return torch.tanh(x) + torch.zeros_like(other)
+def get_inputs():
+    return [torch.randn(5, 6), torch.randn(5, 6)]
+def get_init_inputs():
+    return []
+"""
+SHAPED = """import sys, torch, layer
+import kernelwright
+model = layer.Model()
+assert kernelwright.apply(model, sys.argv[1]) == ("",)
+x = torch.randn(5, 6)
+for other in (x, x, torch.randn(3, 5, 6), x, x.double(), x):
+    for found in (model(x, other), model(x, other=other)):
+        wanted = layer.Model()(x, other)
+        assert found.shape == wanted.shape and found.dtype == wanted.dtype
+        torch.testing.assert_close(found, wanted)
+print("agrees")
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.opencl
+def test_a_tensor_that_the_kernels_do_not_read_counts_by_its_shape_and_type(
+    in_tmp: Path, record_run: RecordRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found_run = recorded(UNREAD, in_tmp, record_run, capsys)
+    call = [sys.executable, "-c", SHAPED, str(found_run)]
     quiet = {**os.environ, "PYTHONPATH": str(in_tmp)}
     found = subprocess.run(call, capture_output=True, text=True, check=False, env=quiet)
     assert found.stdout.splitlines()[-1:] == ["agrees"], found.stdout + found.stderr

@@ -207,6 +207,23 @@ def test_a_grid_that_was_not_measured_keeps_the_caller_s_launch(file: Path, func
         assert launched(kernel, 64, (7,)) == ((7,), BASELINE)
 
 
+def test_a_function_that_reads_no_config_keeps_the_caller_s_launch(file: Path, function: Any) -> None:
+    """Its grid would be too large or too small for every other config."""
+    kernel = kernelwright.tuned(file)(Kernel(function))
+    with pytest.warns(RuntimeWarning, match="which reads no config"):
+        assert launched(kernel, 64, lambda _: (32,)) == ((32,), BASELINE)
+
+
+def test_elements_of_another_size_keep_the_caller_s_launch(file: Path, function: Any) -> None:
+    """Blocks of theirs may not fit; the same shapes of the measured type do not lend them their choice."""
+    kernel = kernelwright.tuned(file)(Kernel(function))
+    for item_bytes, block in ((4, 256), (8, 64), (4, 256)):
+        x, y = tensor(64, 32), tensor(64, 32)
+        x.element_size = y.element_size = lambda count=item_bytes: count
+        kernel[lambda meta: (2048 // meta["BLOCK"],)](x, y, 2048, 2.0, BLOCK=64)
+        assert kernel.fn.launched[-1][1]["BLOCK"] == block
+
+
 def test_sizes_that_contradict_each_other_are_none(file: Path, function: Any) -> None:
     kernel = kernelwright.tuned(file)(Kernel(function))
     kernel[(9,)](tensor(64, 32), tensor(32, 32), 64 * 32, 2.0, BLOCK=64)

@@ -104,6 +104,7 @@ class _Table:
             for each in launch["arguments"]
         }
         self.scalars = {each["name"] for each in launch["arguments"] if "value" in each}
+        self.item_bytes = {each["name"]: each.get("item_bytes") for each in launch["arguments"]}
         self.names = [*self.shapes[0][0]]
 
     def choice(self, sizes: Sizes, domain: Mapping[str, tuple[int, int]]) -> Mapping[str, Any] | None:
@@ -132,7 +133,12 @@ class _Table:
         )
 
     def sizes_of(self, given: Mapping[str, Any]) -> Sizes | None:
-        """The sizes that a call's tensors and numbers tell; None: they do not, or contradict each other."""
+        """The sizes that a call's tensors and numbers tell; None: they do not, or contradict each other.
+
+        Elements of another size are another kernel to a GPU, which may not hold the blocks of a config.
+        """
+        if any(_item_bytes(given.get(name)) not in (None, count) for name, count in self.item_bytes.items()):
+            return None
         equations: list[tuple[Expression, int]] = []
         for name, texts in self.arguments.items():
             value = given.get(name)
@@ -166,6 +172,7 @@ class _Tuned:
         self._table: _Table | None = None
         self._is_known = False
         self._is_told = False
+        self._heard: set[Any] = set()
         self._kept: dict[Any, Mapping[str, Any] | None] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -197,9 +204,8 @@ class _Tuned:
 
     def _chosen(self, table: _Table, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
         key = tuple(
-            value if isinstance(value, int) else tuple(getattr(value, "shape", ()))
-            for name in table.arguments
-            if (value := given.get(name)) is not None
+            value if isinstance(value, int) else (tuple(getattr(value, "shape", ())), _item_bytes(value))
+            for value in map(given.get, table.arguments)
         )
         if key not in self._kept:
             if len(self._kept) >= _MOST_KEPT:
@@ -209,11 +215,13 @@ class _Tuned:
         return self._kept[key]
 
     def _grid(self, table: _Table, grid: Any, own: Mapping[str, Any], new: Mapping[str, Any]) -> Any:
-        """The grid for another config: a function is asked again, a tuple is replaced where it is what was measured."""
-        if callable(grid):
-            return grid
+        """The grid for another config: a tuple is replaced where it is what was measured.
+
+        A function is asked again, unless it is what was measured for the caller's config only: it reads no `meta` then.
+        """
         changed = [name for name, value in new.items() if own.get(name) != value and name in self.fn.arg_names]
-        if not changed:
+        code = getattr(grid, "__code__", type(grid))
+        if not changed or (callable(grid) and code in self._heard):
             return grid
         sizes = table.sizes_of(own)
         if sizes is not None:
@@ -221,9 +229,18 @@ class _Tuned:
                 tuple(int(each.evaluate({**table.limits, **sizes, **_numbers(names)})) for each in table.grid)
                 for names in (own, new)
             )
-            if _extents(grid) == _extents(before):
+            if callable(grid):
+                is_telling = _extents(before) != _extents(after)
+                first = _asked(grid, own) if is_telling else None
+                if not is_telling or first != _extents(before) or first != _asked(grid, new):
+                    self._heard |= {code} if is_telling else set()  # asked once: a launch is short
+                    return grid
+            elif _extents(grid) == _extents(before):
                 return after
-        self._tell(f"the grid {tuple(grid)} is not that of {table.file.name} for {', '.join(changed)}")
+        elif callable(grid):
+            return grid
+        shown = "of the function, which reads no config," if callable(grid) else tuple(grid)
+        self._tell(f"the grid {shown} is not that of {table.file.name} for {', '.join(changed)}")
         return None
 
     # Which file counts
@@ -303,6 +320,17 @@ def _solved(expression: Expression, name: str, known: Sizes, number: int) -> int
 
 def _distance(measured: Sizes, sizes: Sizes) -> float:
     return sum(abs(math.log(sizes[name] / value)) for name, value in measured.items())
+
+
+def _item_bytes(value: Any) -> int | None:
+    return int(value.element_size()) if hasattr(value, "element_size") else None
+
+
+def _asked(grid: Callable[[dict[str, Any]], Any], given: Mapping[str, Any]) -> tuple[int, ...] | None:
+    try:
+        return _extents(grid({**given}))
+    except (KeyError, TypeError, ValueError):  # Triton gives it more
+        return None
 
 
 def _numbers(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,16 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
         ({"reference": "def walk(x): pass"}, "defines no function 'run'"),
         ({"reference": "def run(x): pass"}, "run takes x, and the inputs are x, weight, eps"),
         ({"custom_inputs_entrypoint": "make"}, "defines no function 'make'"),
+        ({"custom_inputs_entrypoint": ["make"]}, "defines no function"),
+        ({"inputs": {"x": {"shape": ["9" * 5000], "dtype": "float32"}}}, "which is not defined"),
+        (
+            {
+                "axes": {**DEFINITION["axes"], "half": {"type": "expr", "expression": "rows"}}
+                | {f"d{n}": {"type": "expr", "expression": f"d{n - 1} + d{n - 1}" if n else "half"} for n in range(40)},
+                "outputs": {"y": {"shape": ["d39"], "dtype": "float32"}},
+            },
+            "more than 4096 characters",
+        ),
         ({"name": 3}, "'name' is 3, expected a text"),
         ({"inputs": {"x": {"shape": [], "dtype": "int32); import os #"}}}, "which is no name"),
         ({"axes": {"rows": {"type": "expr", "expression": "__import__('os')"}}}, "__import__"),
@@ -59,6 +69,9 @@ def test_a_definition_that_breaks_the_schema_is_refused_by_name(
         ('{"axes": {}, "inputs": {"x": {"type": "file"}}}', "the input 'x' is of type 'file'"),
         ('{"axes": {}, "inputs": {"x": {"type": "scalar", "value": "1"}}}', "the scalar 'x' is '1'"),
         ('{"axes": {}, "inputs": {"x": {"type": "scalar", "value": NaN}}}', "the scalar 'x' is nan"),
+        ('{"axes": {}, "inputs": {"x": {"type": "scalar"}}}', "the scalar 'x' is None"),
+        (f'{{"axes": {{}}, "inputs": {{"x": {{"type": "scalar", "value": {"9" * 400}}}}}}}', "the scalar 'x' is 999"),
+        ('{"axes": {}, "inputs": {}, "tolerance": Infinity}', "a number that is not finite"),
         ('{"definition": "another", "workload": {}}', "the trace is of 'another', not of 'rms_of_rows'"),
     ],
 )
@@ -115,6 +128,24 @@ def test_a_value_that_no_workload_gives_is_asked_for(in_tmp: Path, capsys: pytes
     assert "'eps' is passed by value, and the workload 2-3 gives no value to it" in error
 
 
+def test_a_value_of_no_input_comes_into_no_code(in_tmp: Path) -> None:
+    """Its name is a text of others, which exported solutions would compare."""
+    given = workload(2, 3)
+    given["inputs"]["__import__('os').abort() or 1"] = {"type": "scalar", "value": 1}
+    definition = read_definition(write(in_tmp, workloads=(given,)))
+    assert definition.scalars(definition.workloads[0]) == {"eps": 1e-5}
+
+
+@pytest.mark.parametrize("name", ["a**b", "../../outside", "*"])
+def test_a_name_finds_workloads_of_its_own_data_set_only(name: str, in_tmp: Path) -> None:
+    (in_tmp / "set" / "workloads").mkdir(parents=True)
+    for file in ("outside.jsonl", "set/workloads/other.jsonl"):
+        (in_tmp / file).write_text(json.dumps(workload(2, 3)))
+    file = write(in_tmp / "set" / "definitions", definition={**DEFINITION, "name": name})
+    file.with_name("workload.jsonl").unlink()
+    assert read_definition(file).workloads == ()
+
+
 def test_data_that_is_not_there_is_named(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = workload(2, 3)
     given["inputs"]["x"] = {"type": "safetensors", "path": "blob/x.safetensors", "tensor_key": "x"}
@@ -122,6 +153,17 @@ def test_data_that_is_not_there_is_named(in_tmp: Path, capsys: pytest.CaptureFix
     status, _, error = run(capsys, "init", "definition.json")
     assert status == 2
     assert "blob/x.safetensors, which is not there" in error
+
+
+def test_data_far_above_the_definition_are_not_read(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A definition of others could name any file of the machine."""
+    given = workload(2, 3)
+    given["inputs"]["x"] = {"type": "safetensors", "path": "secret.safetensors", "tensor_key": "x"}
+    (in_tmp / "secret.safetensors").write_bytes(b"secret")
+    file = write(in_tmp / "a" / "b" / "c" / "d" / "e" / "f", workloads=(given,))
+    status, _, error = run(capsys, "init", str(file))
+    assert status == 2
+    assert "secret.safetensors, which is not there" in error
 
 
 @pytest.mark.parametrize("other", ["--grid", "--entry"])

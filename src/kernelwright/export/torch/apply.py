@@ -7,8 +7,9 @@ swapped = kernelwright.apply(model, "runs/gate-1")    # names of the modules
 ```
 
 A call goes to the kernels where its shapes, types, device and plain values are those that they are made for and no
-gradient is asked for; every other call goes to the module's own `forward`. The first call in each training mode
-computes both, and a module whose results differ keeps its own.
+gradient is asked for; every other call goes to the module's own `forward`. The first call in each training mode, and
+with each set of plain attributes, computes both, and a module whose results differ keeps its own. A copy of a module
+is served with its own weights; a pickled one has its own `forward`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import inspect
 import sys
 import tempfile
 import textwrap
+import threading
+import types
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,6 +36,10 @@ from kernelwright.imports import require
 from kernelwright.modules.problem_files import MODULE
 from kernelwright.problem.reference_file import parse_python
 
+_MOST_MODES = 64
+"""Verdicts that are kept of a module: one that counts its calls has a new mode for each."""
+_ONE_AT_A_TIME = threading.Lock()
+"""OpenCL kernels have one set of arguments and one scratch memory a process."""
 TOLERANCE, TOLERANCE_16 = 1e-4, 1e-2
 """Relative and absolute, between the two: KernelBench's, in float32 and in types of 16 bits."""
 
@@ -51,12 +58,14 @@ def apply(model: Any, run: Path | str) -> tuple[str, ...]:
 
     Raises:
         UserError: nothing won, the run is no module's, or the model has no such module.
-        MissingDependency: PyTorch is not installed.
+        MissingDependency: PyTorch is not installed, or pyopencl for a run of OpenCL kernels.
         ReferenceFailed: the frozen module is not Python.
     """
     torch = require("torch", purpose="a run's kernels in a model")
     exported = ExportedRun.read(Path(run))
     (text,) = module_file(exported).values()
+    if exported.template.language == "opencl":
+        require("pyopencl", purpose="OpenCL kernels in a model")
     wanted = _body(parse_python(exported.problem.reference.file.with_name(MODULE)))
     answer, operator = _loaded(text, f"{exported.identifier}_{content_id(text.decode())}")
     own = {kind for kind in {type(each) for each in model.modules()} if _source(kind) == wanted}
@@ -67,7 +76,7 @@ def apply(model: Any, run: Path | str) -> tuple[str, ...]:
             hint="apply takes modules of the class that kernelwright init was given",
         )
     for _, module in found:
-        module.forward = _guarded(torch, module, answer, operator)
+        module.forward = types.MethodType(_guarded(torch, module, answer, operator), module)
     return tuple(name for name, _ in found)
 
 
@@ -130,7 +139,8 @@ def _operator(torch: Any, answer: Any, name: str) -> Callable[..., Any]:
     rows = [*results.values(), *kept.values()]
 
     def computed(tensors: list[Any]) -> list[Any]:
-        found = answer._computed(dict(zip(answer._TENSORS, (each.contiguous() for each in tensors), strict=True)))  # noqa: SLF001
+        given = dict(zip(answer._TENSORS, (each.contiguous() for each in tensors), strict=True))  # noqa: SLF001
+        found = _computed(answer, given)
         return [found[each].clone(memory_format=torch.contiguous_format) for each in (*results, *kept)]
 
     def like(tensors: list[Any]) -> list[Any]:
@@ -144,39 +154,69 @@ def _operator(torch: Any, answer: Any, name: str) -> Callable[..., Any]:
     return made  # type: ignore[no-any-return]
 
 
-def _guarded(torch: Any, module: Any, answer: Any, operator: Callable[..., Any]) -> Callable[..., Any]:
-    own: Callable[..., Any] = type(module).forward.__get__(module)
-    signature = inspect.signature(own)
-    parts = tuple(module.modules())
-    verdicts: dict[tuple[bool, ...], bool] = {}
+def _computed(answer: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+    with _ONE_AT_A_TIME:
+        return answer._computed(tensors)  # type: ignore[no-any-return]  # noqa: SLF001 - our own file's
 
-    @functools.wraps(own)
-    def forward(*given: Any, **named: Any) -> Any:
-        tensors = _taken(torch, answer, module, signature, given, named)
+
+def _guarded(torch: Any, like: Any, answer: Any, operator: Callable[..., Any]) -> Callable[..., Any]:
+    """A method: a copy of a module has it with the copy, and a pickled module the method of its class."""
+    kind = type(like)
+    asked = [
+        [name for name, each in vars(part).items() if isinstance(each, bool | int | float | str)]
+        for part in like.modules()
+    ]
+    whole = inspect.signature(kind.forward)
+    signature = whole.replace(parameters=[*whole.parameters.values()][1:])
+    places = [*signature.parameters]
+    verdicts: dict[tuple[Any, ...], bool] = {}
+
+    @functools.wraps(kind.forward)
+    def forward(module: Any, *given: Any, **named: Any) -> Any:
+        parts = tuple(module.modules())
+        tensors = None if _is_watched(torch, parts) else _taken(torch, answer, module, signature, given, named)
         if tensors is None:
-            return own(*given, **named)
-        mode = tuple(each.training for each in parts)
+            return kind.forward(module, *given, **named)
+        unread = tuple(
+            (tuple(each.shape), each.dtype)
+            for place, each in (
+                *enumerate(given),
+                *((places.index(name), each) for name, each in named.items() if name in places),
+            )
+            if torch.is_tensor(each) and place not in answer._PLACES  # noqa: SLF001 - our own file's
+        )
+        plain = (getattr(part, name, None) for part, names in zip(parts, asked, strict=False) for name in names)
+        mode = (*plain, *unread)  # `training`, a dropout's `p`: whatever `forward` may ask
+        if len(verdicts) >= _MOST_MODES and mode not in verdicts:
+            return kind.forward(module, *given, **named)
         if torch.compiler.is_compiling():
             if not verdicts.get(mode, False):  # only a call outside of a compiler can compare
-                return own(*given, **named)
+                return kind.forward(module, *given, **named)
             found = operator([tensors[name] for name in answer._TENSORS])  # noqa: SLF001 - our own file's
             names = (*answer._RESULTS, *answer._UPDATES.values())  # noqa: SLF001
             return answer._returned(module, dict(zip(names, found, strict=True)))  # noqa: SLF001
         if mode not in verdicts:
-            verdicts[mode], result = _tried(torch, module, answer, own, given, named, tensors)
+            verdicts[mode], result = _tried(torch, module, answer, kind.forward, given, named, tensors)
             return result
         if not verdicts[mode]:
-            return own(*given, **named)
-        return answer._returned(module, answer._computed(tensors))  # noqa: SLF001
+            return kind.forward(module, *given, **named)
+        return answer._returned(module, _computed(answer, tensors))  # noqa: SLF001
 
     return forward
+
+
+def _is_watched(torch: Any, parts: tuple[Any, ...]) -> bool:
+    """Whether hooks of parts want their calls, which kernels do not make, or the context other types of results."""
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return True
+    return any(each._forward_hooks or each._forward_pre_hooks for each in parts[1:])  # noqa: SLF001 - no other way
 
 
 def _taken(
     torch: Any, answer: Any, module: Any, signature: inspect.Signature, given: tuple[Any, ...], named: dict[str, Any]
 ) -> dict[str, Any] | None:
     """The tensors of a call that the kernels are made for; None: it is another one."""
-    if named or len(given) < len(signature.parameters):
+    if named or len(given) != len(signature.parameters):
         try:
             bound = signature.bind(*given, **named)
         except TypeError:
@@ -185,7 +225,9 @@ def _taken(
         given = bound.args
     try:
         tensors: dict[str, Any] = answer._taken(module, given)  # noqa: SLF001 - our own file's
-    except (ValueError, AttributeError, IndexError, KeyError):
+    except (ValueError, AttributeError, IndexError, KeyError, TypeError, RuntimeError):
+        return None
+    if len({each.device for each in tensors.values()}) != 1:
         return None
     if torch.is_grad_enabled() and any(each.requires_grad for each in tensors.values()):
         return None
@@ -204,11 +246,11 @@ def _tried(
     """Whether the kernels give what the module gives, and the module's own result; its buffers are changed once."""
     before = {name: each.clone() for name, each in module.named_buffers()}
     kept = {name: each.clone() for name, each in tensors.items()}
-    found = _several(answer._returned(module, answer._computed(kept)))  # noqa: SLF001 - our own file's
+    found = _several(answer._returned(module, _computed(answer, kept)))  # noqa: SLF001 - our own file's
     after = {name: each.clone() for name, each in module.named_buffers()}
     for name, each in module.named_buffers():
         each.copy_(before[name])
-    result = own(*given, **named)
+    result = own(module, *given, **named)
     wanted = _several(result)
     pairs = [*zip(found, wanted, strict=False), *((after[name], each) for name, each in module.named_buffers())]
     is_right = len(found) == len(wanted) and all(_agree(torch, *pair) for pair in pairs)

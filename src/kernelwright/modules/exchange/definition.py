@@ -27,6 +27,7 @@ from kernelwright.problem.toml.file import read_text
 
 _INPUTS = ("random", "scalar", "safetensors", "custom")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_EXTENT = re.compile(r"\d{1,18}", re.ASCII)
 _MOST_UP = 4
 """Folders above a definition in which its data set's `workloads` and `solutions` are looked for."""
 
@@ -76,8 +77,9 @@ class Definition:
         return known
 
     def scalars(self, workload: Mapping[str, Any]) -> dict[str, int | float | bool]:
-        """What a workload passes by value."""
-        return {name: each["value"] for name, each in workload["inputs"].items() if each["type"] == "scalar"}
+        """What a workload passes by value, of the definition's inputs: other names would come into generated code."""
+        given = workload["inputs"]
+        return {name: given[name]["value"] for name in self.inputs if given.get(name, {}).get("type") == "scalar"}
 
     def wrong(self, message: str, *, hint: str | None = None) -> SpecError:
         """An error of this definition."""
@@ -191,8 +193,8 @@ def _tensors(
         if not _NAME.fullmatch(dtype):
             raise SpecError(f"{name!r} is of dtype {dtype!r:.80}, which is no name", location=Location(file))
         for each in extents or ():
-            if each not in axes and not (each.isascii() and each.isdecimal()):
-                raise SpecError(f"{name!r} has the axis {each!r}, which is not defined", location=Location(file))
+            if each not in axes and not _EXTENT.fullmatch(each):
+                raise SpecError(f"{name!r} has the axis {each!r:.80}, which is not defined", location=Location(file))
         if name in axes:
             raise SpecError(f"{name!r} is an axis and a tensor", hint="rename one", location=Location(file))
         found[name] = extents, dtype
@@ -206,7 +208,7 @@ def _check_reference(document: Mapping[str, Any], file: Path) -> None:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise SpecError(f"the reference is no Python: {error}", location=Location(file)) from None
     functions = {each.name: each for each in body if isinstance(each, ast.FunctionDef)}
-    for name in ("run", document.get("custom_inputs_entrypoint") or "run"):
+    for name in ("run", str(document.get("custom_inputs_entrypoint") or "run")):
         if name not in functions:
             raise SpecError(f"the reference defines no function {name!r}", location=Location(file))
     taken = [each.arg for each in (*functions["run"].args.posonlyargs, *functions["run"].args.args)]
@@ -217,13 +219,20 @@ def _check_reference(document: Mapping[str, Any], file: Path) -> None:
         )
 
 
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
+
+
 def _beside(file: Path, name: str) -> Iterator[Path]:
     """Files of a problem's own folder, else of the data set that the definition stands in."""
     yield from sorted(file.parent.glob("workload*.jsonl"))
     yield from sorted(file.parent.glob("solution*.json"))
     for root in list(file.resolve().parents)[:_MOST_UP]:
         if (root / "definitions").is_dir() and file.resolve().is_relative_to(root / "definitions"):
-            yield from sorted(root.glob(f"workloads/**/{name}.jsonl"))
+            yield from sorted(each for each in root.glob("workloads/**/*.jsonl") if each.stem == name)
             yield from sorted(root.glob("solutions/**/*.json"))
             return
 
@@ -258,9 +267,13 @@ def _workload(record: Any, name: str, location: Location) -> Mapping[str, Any]:
             raise SpecError(
                 f"the input {each!r} is of type {kind!r}; known are {', '.join(_INPUTS)}", location=location
             )
-        value = given.get("value", 0)
-        if kind == "scalar" and not (isinstance(value, int | float) and math.isfinite(value)):
+        value = given.get("value")
+        if kind == "scalar" and not (isinstance(value, int | float) and _is_finite(value)):
             raise SpecError(f"the scalar {each!r} is {value!r}, expected a finite number", location=location)
+    try:
+        json.dumps(record, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise SpecError("a workload has a number that is not finite", location=location) from None
     return {**record, "uuid": str(record.get("uuid") or f"line-{location.line}"), "axes": axes, "inputs": inputs}
 
 

@@ -35,6 +35,10 @@ _STORED = {
     "U8": "uint8", "BOOL": "bool",
 }  # fmt: skip
 _MOST_HEADER_BYTES = 1 << 24
+_MOST_UP = 6
+"""Folders above a definition in which data are looked for: others' files may name no file of the whole machine."""
+_MOST_TEXT = 4096
+"""Characters of one extent in sizes."""
 
 
 class ProblemNames(NamedTuple):
@@ -89,6 +93,8 @@ def _extent(definition: Definition, extent: str, names: ProblemNames) -> str:
     value = definition.axes.get(extent, int(extent) if extent.isdecimal() else None)
     if isinstance(value, Expression):
         inner = re.sub(r"[A-Za-z_]\w*", lambda found: _extent(definition, found[0], names), value.text)
+        if len(inner) > _MOST_TEXT:  # expressions of expressions double
+            raise definition.wrong(f"the axis {extent!r} has more than {_MOST_TEXT} characters in the free axes")
         return f"({inner})"
     return names.sizes[extent] if value is None else str(value)
 
@@ -329,7 +335,7 @@ def _stored(definition: Definition, path: str, key: str, shape: list[int]) -> by
 
 def _found(definition: Definition, path: Path) -> Path:
     """A path of the data set, which may be checked out from any of its folders on."""
-    for root in definition.file.resolve().parents:
+    for root in [*definition.file.resolve().parents][:_MOST_UP]:
         for start in range(len(path.parts)):
             candidate = root.joinpath(*path.parts[start:])
             if not path.is_absolute() and ".." not in path.parts and candidate.is_file():
