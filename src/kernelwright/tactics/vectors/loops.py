@@ -550,12 +550,20 @@ def plain_loop(node: nodes.Loop, fact: LoopFact, *, is_alone: bool = False) -> L
         raise Unfit("a loop does not start at the thread's own place")
     if any(isinstance(each, nodes.Return | nodes.Jump | nodes.OpaqueStatement) for each in nodes.walk(node.body)):
         raise Unfit("a loop may be left early")
+    if _has_fraction(header.bound):
+        raise Unfit("a loop ends at a fraction, which no index is")
     changed = nodes.assigned_names(node.body)
     parts = [each for each in (header.bound, header.step, node.initial) if each is not None]
     used = {each.name for part in parts for each in nodes.walk(part) if isinstance(each, nodes.Name)}
     if changed & used or any(isinstance(each, nodes.Element) for each in nodes.walk(header.bound)):
         raise Unfit("where a loop ends may change while it runs")
     return header
+
+
+def _has_fraction(bound: nodes.Expression) -> bool:
+    """Whether a bound is made of floats: `n * 0.5f` is no number that an index can be compared with from below."""
+    literals = [each.text for each in nodes.walk(bound) if isinstance(each, nodes.Literal) and each.value is None]
+    return any(re.fullmatch(r"[\d.]+(?:[eE][-+]?\d+)?[fF]?", each) for each in literals)
 
 
 def is_own_place(fact: LoopFact) -> bool:
