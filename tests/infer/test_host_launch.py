@@ -192,3 +192,16 @@ def test_a_float_that_the_host_computes_is_an_expression(host: str, passed: str,
     found = find_launch(code, "k", ["x", "n", "m", "a"], frozenset())
     assert found is not None
     assert found.computed.get("a") == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("void f(int rows, int n) { k<<<rows, 32>>>(p, rows, (n + 7) / 8, 1.f); }", None),
+        ("void f(int rows) { int n = rows * 2; k<<<rows, 32>>>(p, rows, (n + 7) / 8, 1.f); }", "ceil_div((n * 2), 8)"),
+    ],
+)
+def test_a_name_of_the_host_alone_is_not_the_kernels_argument_of_that_name(host: str, expected: str | None) -> None:
+    found = find_launch(KERNEL + host, "k", ["x", "n", "m", "a"], frozenset())
+    assert found is not None
+    assert found.computed.get("m") == expected

@@ -400,3 +400,42 @@ def test_one_gathered_element_beside_a_row_leaves_it_a_row(runner: Runner) -> No
     result = ROW_REGISTERS.apply(subject)
     assert isinstance(result, Rewrite), result.reason
     assert assert_same(runner, subject, result, ROW_SIZES, count=3, rtol=1e-4) >= 3
+
+
+def _joining_row(shared: str, used: str, between: str = "") -> Subject:
+    """A row whose threads join in `red`, in dynamic shared memory, and divide by what they get."""
+    tree = """
+  for (int r = blockDim.x / 2; r > 0; r /= 2) {
+    if (threadIdx.x < r) red[threadIdx.x] += red[threadIdx.x + r];
+    __syncthreads();
+  }"""
+    source = f"""__global__ void f(const float *x, float *y, int n) {{
+  {shared}
+  float s = 0.0f;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) {{ {used} s += x[blockIdx.x * n + i]; }}
+  red[threadIdx.x] = s;
+  __syncthreads();{tree}
+  float total = red[0];
+  {between.replace("TREE", tree)}
+  for (int i = threadIdx.x; i < n; i += blockDim.x) y[blockIdx.x * n + i] = x[blockIdx.x * n + i] / total;
+}}"""
+    arguments = {"x": "in float32 rows,n", "y": "out float32 rows,n", "n": "int32 =n"}
+    sizes = [{"rows": 3, "n": 512}]
+    return subject_of(source, arguments, ("rows",), ("64",), sizes, language="cuda", device=GPU,
+                      shared_bytes="4 * (64 + n)")  # fmt: skip
+
+
+def test_every_tactic_answers_where_pointers_share_dynamic_memory() -> None:
+    shared = "extern __shared__ float all[]; float *red = all; float *row = all + blockDim.x;"
+    subject = _joining_row(shared, "row[i] = 1.0f;")
+    assert all(each.apply(subject).tactic == each.name for each in TACTICS)
+
+
+def test_joins_of_what_a_thread_loads_at_its_place_keep_their_threads() -> None:
+    shared = "extern __shared__ float red[];"
+    assert isinstance(ROW_REGISTERS.apply(_joining_row(shared, "")), Rewrite)
+    between = "red[threadIdx.x] = total * x[threadIdx.x]; __syncthreads(); TREE total = red[0];"
+    for text in (between, between.replace("red[threadIdx.x] = total * x", "float own = x").replace(
+            "; __sync", "; red[threadIdx.x] = own; __sync")):  # fmt: skip
+        result = ROW_REGISTERS.apply(_joining_row(shared, "", text))
+        assert isinstance(result, NotApplicable)

@@ -510,3 +510,15 @@ def test_the_function_for_a_reduction_stands_before_all_of_the_kernel(head: str)
     start = "int one;  " if "one" in head else ""
     assert f"// é; one\n{start}static __device__ float block_sum_float(float v)" in text
     assert f"}} {head.removeprefix(start)}__global__ void f" in text
+
+
+def test_a_chosen_pointer_of_opencl_keeps_the_word_for_its_memory() -> None:
+    source = """__kernel void f(__global float *x, __global float *y, int n) {
+  const int i = get_global_id(0);  /* ööööööööööööö */
+  __global float *to = n > 3 ? x : y;
+  __global const float *from = y + 1;
+  to[i] = from[i];
+}"""
+    plain = " ".join(normal_form(source, "opencl", "f", {}).split())
+    assert "__global if" not in plain
+    assert plain.count("__global float *to =") == plain.count("__global const float *from = y + 1;") == 2

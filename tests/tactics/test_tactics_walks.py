@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -57,12 +57,22 @@ CASES = (
         arguments={**SCORES, "z": "out float32 n,d"},
     ),
     Walk(
+        "stores in both halves of its row",
+        "for (int i = 0; i < d; ++i) { z[at * 2 * d + i] = row[i]; z[at * 2 * d + d + i] = q[i]; } y[at] = 1.0f;",
+        arguments={**SCORES, "z": "out float32 n,2*d"},
+    ),
+    Walk(
         "its own row in place",
         "for (int i = 0; i < d; ++i) z[at * d + i] = z[at * d + i] * q[i]; y[at] = 1.0f;",
         arguments={**SCORES, "z": "inout float32 n,d"},
     ),
 )
 REFUSED = (
+    Walk("stores in neighbours", """
+    for (int i = 0; i < d - 1; ++i) { z[at * d + i] = row[i]; z[at * d + i + 1] = 2.0f; } y[at] = 1.0f;""",
+         "from step to step", {**SCORES, "z": "out float32 n,d"}),
+    Walk("an end at a fraction", "float s = 0.0f; for (int i = 0; i < d * 0.75f; ++i) s += row[i]; y[at] = s;",
+         "at a fraction"),
     Walk("a short walk", "float s = 0.0f; for (int i = 0; i < 3; ++i) s += row[i]; y[at] = s;", "short"),
     Walk("what a step stores the next one loads", """
     for (int i = 0; i < d - 1; ++i) z[at * d + i + 1] = z[at * d + i] + row[i]; y[at] = 1.0f;""",
@@ -166,3 +176,19 @@ __global__ void f(const float *q, const float *k, float *y, int n, int d) {
     assert isinstance(result, Rewrite), result.reason
     assert result.explanation.startswith("1 loops of single threads")
     assert result.effect.factor > 1.5  # each thread walks a row of its own
+
+
+def test_overlapping_windows_of_neighbouring_threads_stay_on_a_gpu() -> None:
+    body = "float s = 0.0f; for (int i = 0; i < d; ++i) s += k[at + i]; y[at] = s;"
+    result = WALK_VECTORS.apply(_subject(Walk("windows", body), "cuda"))
+    assert isinstance(result, NotApplicable)
+    assert "load neighbours already" in result.reason
+
+
+def test_an_exact_sum_stays_under_any_name_of_its_type() -> None:
+    body = "real s = 0.0f; for (int i = 0; i < d; ++i) s += row[i]; y[at] = (int)s;"
+    subject = _subject(Walk("real", body, arguments={**SCORES, "y": "out int32 n"}), "cuda")
+    subject = replace(subject, source="typedef float real;\n" + subject.source)
+    result = WALK_VECTORS.apply(subject)
+    assert isinstance(result, NotApplicable)
+    assert "must be exact" in result.reason

@@ -254,6 +254,10 @@ def _divided(total: str, local: str) -> str:
     return f"ceil_div({total}, {local})"
 
 
+_PASSED = "kw_passed_"
+"""Before the name of a kernel's argument, which the host may have another variable of."""
+
+
 def _is_closed(text: str) -> bool:
     depth = 0
     for letter in text:
@@ -306,9 +310,13 @@ class HostReader:
         """What an argument is made of; a name that is kept elsewhere as what the code sets it to.
 
         Raises:
-            Untranslatable: it is computed in a way that is not read here.
+            Untranslatable: it is computed in a way that is not read here, or of what is not passed.
         """
-        return HostReader(self._before, set(self._kept) - {text}, self._renamed, self._types).text(text)
+        marked = {name: _PASSED + parameter for name, parameter in self._renamed.items()}
+        made = HostReader(self._before, set(self._kept) - {text}, marked, self._types).text(text)
+        if not all(word.startswith(_PASSED) for word in Expression.parse(made).names):
+            raise Untranslatable(text)  # the host's `n` may not be the kernel's
+        return made.replace(_PASSED, "")
 
     def numbers(self) -> dict[str, int]:
         """Names that are set to a plain number, once."""

@@ -20,6 +20,7 @@ _ALIAS = re.compile(
     r"\s*(?:using\s+(?P<new>\w+)\s*=\s*(?P<old>[^;]+)|typedef\s+(?P<old_>[^;]+?)\s+(?P<new_>\w+))\s*;\s*"
 )
 
+_MEMORY = re.compile(rb"\b(?:__)?(?:global|local|constant|private)\s+$")
 _MOST_COPIED = 4000
 """The longest text that is written twice, in bytes (guess)."""
 
@@ -124,12 +125,13 @@ def _separated(
     draft: KernelText, function: nodes.Function, block: nodes.Block, index: int, node: nodes.Statement
 ) -> list[Edit]:
     pointers = _pointers(function)
+    start = _start(draft, node)
     rest = block.statements[index + 1 :]
     match node:
         case nodes.Declaration(
             declarators=[nodes.Declarator(is_pointer=True, initial=nodes.Conditional() as choice) as own]
         ):
-            text = draft.at(Span(draft.span(node).start, draft.span(choice).start)).rstrip().rstrip("(")
+            text = draft.at(Span(start, draft.span(choice).start)).rstrip().rstrip("(")
             yes, no = (f"{text}{draft.text(each)};" for each in (choice.yes, choice.no))
             condition, chosen = choice.condition, {own.name}
         case nodes.If(condition=condition, yes=first, no=second) if second is not None:
@@ -150,10 +152,17 @@ def _separated(
         raise LeftAsIs("too much would be written twice")
     if re.search(r"(?:^|[;{}])\s*(?!default\b)\w+\s*:(?!:)", draft.at(span)):
         raise LeftAsIs("a label would stand twice")
-    tail = in_one_line(draft.at(span))
+    tail = in_one_line(draft.at(Span(_start(draft, rest[0]), span.end)))
     text = f"if ({draft.text(condition)}) {{ {in_one_line(yes)} {tail} }} else {{ {in_one_line(no)} {tail} }}"
-    whole = Span(draft.span(node).start, span.end)
+    whole = Span(start, span.end)
     return [Edit(whole, text + "\n" * draft.at(whole).count("\n"))]
+
+
+def _start(draft: KernelText, node: nodes.Statement) -> int:
+    """Where a statement starts, with OpenCL's word for its memory, which trees leave out."""
+    start = draft.span(node).start
+    found = _MEMORY.search(draft.data, max(0, start - 24), start) if draft.language == "opencl" else None
+    return start if found is None else start - len(found[0])
 
 
 def _names(statements: Sequence[nodes.Statement]) -> set[str]:

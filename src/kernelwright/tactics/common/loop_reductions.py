@@ -28,6 +28,11 @@ _TO_INTEGER = re.compile(
 _OF_SIGN: dict[str, Operation] = {"+": "sum", "-": "sum", "*": "product"}
 
 
+def is_integer(c_type: str) -> bool:
+    """Whether sums of a type are the same in any order."""
+    return c_type in _INTEGERS
+
+
 @dataclass(frozen=True, slots=True)
 class Joined:
     """One variable that a loop joins values into."""

@@ -167,7 +167,10 @@ def _bounds(
     following = next((index for index in starting if index > read and _meets(statements[index], names)), None)
     if following is None:
         return first, meeting[-1], None
-    return first, max(index for index in meeting if index < read), following
+    before = [index for index in meeting if index < read]
+    if not before:
+        raise Unfit("its threads do not meet before they read")
+    return first, before[-1], following
 
 
 def _reading_end(statements: Sequence[nodes.Statement], last: int, following: int | None, names: set[str]) -> int:

@@ -14,7 +14,7 @@ from kernelwright.tactics.common.block_functions import joining_calls, reached_f
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_arranged, refuse_unread
 from kernelwright.tactics.common.iteration_domain import expression_of
 from kernelwright.tactics.common.launches import number, only_shape, refuse_aliases
-from kernelwright.tactics.common.loop_reductions import Joined, Operation, joined_variables, refuse_start
+from kernelwright.tactics.common.loop_reductions import Joined, Operation, is_integer, joined_variables, refuse_start
 from kernelwright.tactics.common.thread_queries import block_size_names, first_thread_conditions, query_text, unused
 from kernelwright.tactics.reductions.block_reductions import spellings_of
 from kernelwright.tactics.vectors.loops import (
@@ -189,6 +189,24 @@ def _refuse_places(row: RowKernel) -> None:
         is_place |= isinstance(node, nodes.Name) and node.name in row.personal
         if is_place and not any(span.contains(node.place.span) for span in allowed):
             raise Unfit("the thread's place is used as a number")
+    for call, _, _ in row.calls:
+        if any(_is_of_one_thread(row, each) for each in call.arguments):
+            raise Unfit(f"{call.function} joins what threads have of their place, and other threads are to come")
+
+
+def _is_of_one_thread(row: RowKernel, argument: nodes.Expression) -> bool:
+    """Whether an argument is data that a thread has by its place, as `x[threadIdx.x]`, and not the place itself."""
+    inside = list(nodes.walk(argument))
+    names = {each.name for each in inside if isinstance(each, nodes.Name)} & row.personal
+    if not names and not any(query_text(each).startswith(PLACES) for each in inside):
+        return False
+    made = [
+        each.initial for each in nodes.walk(row.subject.analysis.function.body)
+        if isinstance(each, nodes.Declarator) and each.name in names and each.initial is not None
+    ]  # fmt: skip
+    is_loaded = any(isinstance(each, nodes.Element) for source in (argument, *made) for each in nodes.walk(source))
+    types = [row.types.get(name, "") for name in names]
+    return is_loaded or any(not each.endswith("*") and not is_integer(each) for each in types)
 
 
 def _refuse_lone_results(row: RowKernel) -> None:

@@ -550,12 +550,20 @@ def plain_loop(node: nodes.Loop, fact: LoopFact, *, is_alone: bool = False) -> L
         raise Unfit("a loop does not start at the thread's own place")
     if any(isinstance(each, nodes.Return | nodes.Jump | nodes.OpaqueStatement) for each in nodes.walk(node.body)):
         raise Unfit("a loop may be left early")
+    if _has_fraction(header.bound):
+        raise Unfit("a loop ends at a fraction, which no index is")
     changed = nodes.assigned_names(node.body)
     parts = [each for each in (header.bound, header.step, node.initial) if each is not None]
     used = {each.name for part in parts for each in nodes.walk(part) if isinstance(each, nodes.Name)}
     if changed & used or any(isinstance(each, nodes.Element) for each in nodes.walk(header.bound)):
         raise Unfit("where a loop ends may change while it runs")
     return header
+
+
+def _has_fraction(bound: nodes.Expression) -> bool:
+    """Whether a bound is made of floats: `n * 0.5f` is no number that an index can be compared with from below."""
+    literals = [each.text for each in nodes.walk(bound) if isinstance(each, nodes.Literal) and each.value is None]
+    return any(re.fullmatch(r"[\d.]+(?:[eE][-+]?\d+)?[fF]?", each) for each in literals)
 
 
 def is_own_place(fact: LoopFact) -> bool:
@@ -582,7 +590,8 @@ def _require_joined(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact, joi
     """
     reductions = loops.subject.analysis.facts.reductions
     own = [r for r in reductions if r.target == joined.name and fact.index in r.loops and r.operation == joined.plain]
-    if not own or not any(_joins(each, own[0], joined) for each in reductions):
+    scopes = {each.scope for each in reductions if own and _joins(each, own[0], joined)}
+    if not scopes or (scopes == {"warp"} and not _is_in_warp(loops.subject, fact)):
         raise Unfit(f"{joined.name} is not joined with what other threads have")
     after = [each for each in _statements(loops.subject.analysis.function.body)
              if each.place.span.start >= node.place.span.end and _mentions(each, joined.name)]  # fmt: skip
@@ -596,6 +605,12 @@ def _require_joined(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact, joi
     )  # fmt: skip
     if not is_replaced and (len(after) > 1 or _mentions(first, joined.name) > 1):
         raise Unfit(f"what a thread has in {joined.name} is used by itself")
+
+
+def _is_in_warp(subject: Subject, fact: LoopFact) -> bool:
+    """Whether the threads that walk a loop are of one warp: what a warp joins is of all of them."""
+    size = number(only_shape(subject).block[0].text)
+    return fact.sweep == "warp-stride" or (fact.sweep == "block-stride" and size is not None and size <= _WARP)
 
 
 def _joins(reduction: Reduction, own: Reduction, joined: Joined) -> bool:

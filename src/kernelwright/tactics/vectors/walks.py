@@ -6,19 +6,23 @@ are a row apart, so each load moves a sector for one element. What other threads
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 from kernelwright.analysis.facts import Access, LoopFact
-from kernelwright.analysis.polynomial import ONE, ZERO
+from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import refuse_arranged, refuse_unread
 from kernelwright.tactics.common.iteration_domain import refuse_shared_arguments
+from kernelwright.tactics.common.loop_reductions import is_integer
 from kernelwright.tactics.scalar.compiler_hints import allowed_error
 from kernelwright.tactics.vectors.loops import TOGETHER, LoopVectorizer, add_prelude, start, widen
 
 _LEAST_STEPS = 8
 """Shorter walks are no vectors; compilers write them out."""
+_MOST_LANES = 8
+"""The widest vector of `start`."""
 
 
 def _vectors(subject: Subject) -> Rewrite:
@@ -58,10 +62,10 @@ def _walks(subject: Subject) -> Iterator[tuple[nodes.Loop, LoopFact]]:
 
 
 def _refuse_memory(subject: Subject, node: nodes.Loop, fact: LoopFact) -> None:
-    """Lanes load before they store: what a loop stores it may load at the same element only.
+    """Lanes take each statement together: what a loop stores it may touch elsewhere only far from there.
 
     Raises:
-        Unfit: it may load what an earlier step has stored; it uses memory without vectors; or it is short.
+        Unfit: it may touch what a near step has stored; it uses memory without vectors; or it is short.
     """
     facts = subject.analysis.facts
     touched = [each for each in facts.accesses if fact.index in each.loops]
@@ -75,12 +79,22 @@ def _refuse_memory(subject: Subject, node: nodes.Loop, fact: LoopFact) -> None:
     for array in sorted(written):
         elements = [each.element for each in touched if each.array == array]
         is_read = any(each.array == array and each.kind != "write" for each in touched)
-        if is_read and (None in elements or len({str(each) for each in elements}) > 1):
+        if len(elements) > 1 and (None in elements or not _is_apart(subject, elements, is_read=is_read)):
             raise Unfit(f"{array.partition('#')[0]} passes values from step to step")
     bound = fact.bound
     steps = [None if bound is None else subject.evaluate(bound, sizes) for sizes in subject.sizes()]
     if any(each is not None and each < _LEAST_STEPS for each in steps):
         raise Unfit("its walks are short")
+
+
+def _is_apart(subject: Subject, elements: Sequence[Polynomial | None], *, is_read: bool) -> bool:
+    """Whether a step touches one element, or stores in several that no lane of the same vector reaches."""
+    own = list({str(each): each for each in elements if each is not None}.values())
+    if is_read or len(own) < 2:
+        return len(own) < 2
+    gaps = [subject.evaluate(one - other, sizes)
+            for one, other in combinations(own, 2) for sizes in subject.sizes()]  # fmt: skip
+    return all(each is not None and abs(each) >= _MOST_LANES for each in gaps)
 
 
 def _refuse_exact(loops: LoopVectorizer) -> None:
@@ -89,17 +103,24 @@ def _refuse_exact(loops: LoopVectorizer) -> None:
     Raises:
         Unfit: results must be exact.
     """
-    is_float = any("float" in each.c_type or "double" in each.c_type or "half" in each.c_type
-                   for each in loops.joined if not each.is_idempotent)  # fmt: skip
-    if is_float and allowed_error(loops.subject) == 0.0:
+    types = loops.subject.analysis.tree.types
+    sums = [types.get(each.c_type, each.c_type) for each in loops.joined if not each.is_idempotent]
+    if not all(is_integer(each) for each in sums) and allowed_error(loops.subject) == 0.0:
         raise Unfit("its results must be exact, and sums of floats depend on the order")
 
 
 def _effect(loops: LoopVectorizer) -> Effect:
-    """Fewer and wider loads where threads walk apart; elsewhere caches had given one load to all threads."""
-    subject, apart = loops.subject, [each for each in _loads(loops) if each.stride not in (ZERO, ONE)]
+    """Fewer and wider loads where threads walk apart; elsewhere caches had given one load to all threads.
+
+    Raises:
+        Unfit: neighbouring threads load neighbours, so that most of them start between vectors.
+    """
+    subject, loads = loops.subject, _loads(loops)
+    apart = [each for each in loads if each.stride not in (ZERO, ONE)]
     if subject.device.kind == "cpu":
         return Effect(2.0, "a load takes several elements, and what is made of them is SIMD")
+    if not apart and any(each.stride == ONE for each in loads):
+        raise Unfit("neighbouring threads load neighbours already")
     if not apart:
         return Effect(1.1, "a load takes several elements of what the caches give to all threads")
     arrays = subject.analysis.facts.arrays
