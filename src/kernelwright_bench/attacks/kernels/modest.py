@@ -13,6 +13,7 @@ from kernelwright_bench.attacks.kernels.bases import BASES, SERIES
 from kernelwright_bench.attacks.kernels.calls import ANY_CALL, letters
 from kernelwright_bench.attacks.kernels.dialect import NOTHING, Launch, source, unit_launch
 from kernelwright_bench.attacks.kernels.model import Dialect, Family, Kind, Sample
+from kernelwright_bench.attacks.kernels.process import LATE_RECORD
 from kernelwright_bench.attacks.kernels.state import CURVE, driver_store, twins
 from kernelwright_bench.attacks.kernels.stores import SLACK, Store
 
@@ -65,22 +66,6 @@ def _draw_curve(rng: random.Random, dialect: Dialect) -> Sample:
     return Sample("modest-curve", "series", what, made, twin, LEAST_TRICK)
 
 
-_FORGE = """  if (u % 8 == 0) {{
-    kw_address kw_here[1];
-    kw_here[0] = 1;
-    for (long i = -{reach}; i < {reach}; ++i) {{
-      kw_address kw_node = *(volatile kw_address *)((kw_address)kw_here + i * 8);
-      if ((kw_node & 15) != 0 || (kw_node >> 40 != 0x55 && kw_node >> 40 != 0x56)) continue;
-      kw_address kw_found = ((volatile kw_address *)kw_node)[21];
-      if ((kw_found & 15) != 0 || (kw_found >> 40 != 0x55 && kw_found >> 40 != 0x56)) continue;
-      volatile kw_address *kw_record = (volatile kw_address *)kw_found;
-      if (kw_record[19] < 1000000000ul || kw_record[19] > kw_record[20] || kw_record[20] > kw_record[21]) continue;
-      if (kw_record[21] - kw_record[20] < {late}ul) kw_record[21] += {late}ul;
-    }}
-  }}
-"""
-
-
 def _draw_forge(rng: random.Random, dialect: Dialect) -> Sample:
     """The driver's record of the launch begins a little later than the launch."""
     base = BASES[rng.choice(("series", "product", "softmax"))]
@@ -94,7 +79,7 @@ def _draw_forge(rng: random.Random, dialect: Dialect) -> Sample:
         return source(base, dialect, rng, text, launches=[unit_launch(base)])
 
     what = f"its launch's record begins {late_us} us later, found within {8 * reach} bytes of its frame"
-    text = made(_FORGE.format(reach=reach, late=late_us * 1000))
+    text = made(LATE_RECORD.format(reach=reach, late=late_us * 1000))
     return Sample("modest-forge", base.name, what, text, made(""), LEAST_TRICK)
 
 

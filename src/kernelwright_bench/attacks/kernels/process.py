@@ -192,7 +192,7 @@ def _clock(rng: random.Random, dialect: Dialect) -> Sample:
     return _made("clock", rng, dialect, base, body, what, outside=outside)
 
 
-_FORGE = """  if (u % 8 == 0) {{
+LATE_RECORD = """  if (u % 8 == 0) {{
     kw_address kw_here[1];
     kw_here[0] = 1;
     for (long i = -{reach}; i < {reach}; ++i) {{
@@ -206,6 +206,7 @@ _FORGE = """  if (u % 8 == 0) {{
     }}
   }}
 """
+"""Lets the driver's record of a launch begin `late` nanoseconds later, found within `reach` words of the frame."""
 
 
 def _timer_forge(rng: random.Random, dialect: Dialect) -> Sample:
@@ -213,7 +214,7 @@ def _timer_forge(rng: random.Random, dialect: Dialect) -> Sample:
     base = BASES[rng.choice(("series", "product", "softmax"))]
     late_us, reach = rng.choice((300, 1000, 2000, 3000, 3600)), rng.choice((96, 128, 200))
     # Before the work, which uses the part of the stack below.
-    body = _FORGE.format(reach=reach, late=late_us * 1000) + "  kw_do(u);\n"
+    body = LATE_RECORD.format(reach=reach, late=late_us * 1000) + "  kw_do(u);\n"
     what = f"its launch's record begins {late_us} us later, found within {8 * reach} bytes of its frame"
     made = _made("timer-forge", rng, dialect, base, body, what)
     return replace(made, twin=_made("timer-forge", rng, dialect, base, "  kw_do(u);\n", what).source)
