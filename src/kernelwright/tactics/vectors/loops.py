@@ -610,7 +610,7 @@ def _require_joined(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact, joi
 def _is_in_warp(subject: Subject, fact: LoopFact) -> bool:
     """Whether the threads that walk a loop are of one warp: what a warp joins is of all of them."""
     size = number(only_shape(subject).block[0].text)
-    return fact.sweep == "warp-stride" or (fact.sweep == "block-stride" and size is not None and size <= _WARP)
+    return fact.sweep == "warp-stride" or (fact.sweep == "block-stride" and (size is None or size <= _WARP))
 
 
 def _joins(reduction: Reduction, own: Reduction, joined: Joined) -> bool:
