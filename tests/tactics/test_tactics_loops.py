@@ -159,24 +159,3 @@ def test_other_blocks_compute_the_same(case: Together, runner: Runner) -> None:
     if case.shared_bytes:
         assert result.header.steps[0].shared_bytes == Expression.parse("4 * BLOCK")
     assert assert_same(_runner(case, runner), _subject(case), result, SIZES[:2], count=2, rtol=1e-4) >= 2
-
-
-def test_what_each_warp_of_a_block_joins_for_itself_keeps_its_elements() -> None:
-    source = """
-__device__ float warp_sum(float v) {
-  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
-  return v;
-}
-__global__ void f(const float *x, float *y, int n) {
-  float s = 0.0f;
-  for (int i = threadIdx.x; i < n; i += blockDim.x) s += x[blockIdx.x * n + i];
-  s = warp_sum(s);
-  for (int i = threadIdx.x; i < n; i += blockDim.x) y[blockIdx.x * n + i] = x[blockIdx.x * n + i] / s;
-}"""
-    sizes = [{"rows": 2, "n": 1024}]
-    one, four = (subject_of(source, ALL, ("rows",), (block,), sizes, language="cuda", device=GPU)
-                 for block in ("32", "128"))  # fmt: skip
-    assert isinstance(VECTOR_LOOPS.apply(one), Rewrite)
-    result = VECTOR_LOOPS.apply(four)
-    assert isinstance(result, NotApplicable)
-    assert "not joined with what other threads have" in result.reason

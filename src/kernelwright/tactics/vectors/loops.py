@@ -590,8 +590,7 @@ def _require_joined(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact, joi
     """
     reductions = loops.subject.analysis.facts.reductions
     own = [r for r in reductions if r.target == joined.name and fact.index in r.loops and r.operation == joined.plain]
-    scopes = {each.scope for each in reductions if own and _joins(each, own[0], joined)}
-    if not scopes or (scopes == {"warp"} and not _is_in_warp(loops.subject, fact)):
+    if not own or not any(_joins(each, own[0], joined) for each in reductions):
         raise Unfit(f"{joined.name} is not joined with what other threads have")
     after = [each for each in _statements(loops.subject.analysis.function.body)
              if each.place.span.start >= node.place.span.end and _mentions(each, joined.name)]  # fmt: skip
@@ -605,12 +604,6 @@ def _require_joined(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact, joi
     )  # fmt: skip
     if not is_replaced and (len(after) > 1 or _mentions(first, joined.name) > 1):
         raise Unfit(f"what a thread has in {joined.name} is used by itself")
-
-
-def _is_in_warp(subject: Subject, fact: LoopFact) -> bool:
-    """Whether the threads that walk a loop are of one warp: what a warp joins is of all of them."""
-    size = number(only_shape(subject).block[0].text)
-    return fact.sweep == "warp-stride" or (fact.sweep == "block-stride" and (size is None or size <= _WARP))
 
 
 def _joins(reduction: Reduction, own: Reduction, joined: Joined) -> bool:
