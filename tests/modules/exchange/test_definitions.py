@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,14 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
         ({"custom_inputs_entrypoint": "make"}, "defines no function 'make'"),
         ({"custom_inputs_entrypoint": ["make"]}, "defines no function"),
         ({"inputs": {"x": {"shape": ["9" * 5000], "dtype": "float32"}}}, "which is not defined"),
-        (
+        pytest.param(
             {
                 "axes": {**DEFINITION["axes"], "half": {"type": "expr", "expression": "rows"}}
                 | {f"d{n}": {"type": "expr", "expression": f"d{n - 1} + d{n - 1}" if n else "half"} for n in range(40)},
                 "outputs": {"y": {"shape": ["d39"], "dtype": "float32"}},
             },
             "more than 4096 characters",
+            marks=pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed"),
         ),
         ({"name": 3}, "'name' is 3, expected a text"),
         ({"inputs": {"x": {"shape": [], "dtype": "int32); import os #"}}}, "which is no name"),
