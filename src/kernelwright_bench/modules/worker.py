@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import Location, ReferenceFailed
+from kernelwright.export.torch.agreement import TOLERANCE, agree, results_of, tolerance_of
 from kernelwright.imports import require
 from kernelwright.problem.user_code import blamed_on_user
 
 FACTORY = f"{__name__}:make_timer"
 SEED = 42
 """Seed of weights and of the first inputs, as KernelBench has it."""
-TOLERANCE, TOLERANCE_16 = 1e-4, 1e-2
-"""Relative and absolute, of the official evaluator in float32, and in types of 16 bits."""
 SAMPLE_S = 0.002
 """A warm sample is at least about so long: several calls where one is shorter."""
 FLUSHED_BYTES = 256 << 20
@@ -77,8 +76,8 @@ def _timed(job: Mapping[str, Any]) -> dict[str, Any]:
         watch = _cold(torch) if job["is_cold"] and device == "cuda" else _warm(torch, device)
         samples = _samples(calls | compiled, inputs, watch, int(job["rounds"]), float(job["most_s"]))
         unseen = _inputs(torch, loaded, SEED + UNSEEN, device)
-        wanted = _results(_made(torch, loaded, "Model", device)(*_own(unseen)))
-        if not all(_agree(torch, *pair) for pair in zip(wanted, _results(new(*unseen)), strict=True)):
+        wanted = results_of(_made(torch, loaded, "Model", device)(*_own(unseen)))
+        if not all(agree(torch, *pair) for pair in zip(wanted, results_of(new(*unseen)), strict=True)):
             return {
                 **record,
                 "differs": "what was timed differs on inputs that it had not seen",
@@ -118,37 +117,19 @@ def _wait(torch: Any, device: str) -> None:
         torch.cuda.synchronize()
 
 
-def _results(found: Any) -> tuple[Any, ...]:
-    return tuple(found) if isinstance(found, tuple | list) else (found,)
-
-
-def _agree(torch: Any, one: Any, other: Any) -> bool:
-    """Integers exactly: a tolerance would let the wrong place of a maximum pass."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if not one.is_floating_point():
-        return bool(torch.equal(one, other))
-    allowed = _tolerance(one)
-    return bool(torch.allclose(one, other, rtol=allowed, atol=allowed, equal_nan=True))
-
-
-def _tolerance(tensor: Any) -> float:
-    return TOLERANCE_16 if tensor.element_size() == 2 else TOLERANCE
-
-
 def _difference(torch: Any, loaded: Any, answered: Any, trials: int, device: str) -> str:
     """Where the answer differs from eager PyTorch, in words; empty: nowhere. Both keep their state between trials."""
     model, new = _made(torch, loaded, "Model", device), _made(torch, answered, "ModelNew", device)
     for trial in range(trials):
         inputs = _inputs(torch, loaded, SEED + trial, device)
-        wanted, found = _results(model(*_own(inputs))), _results(new(*inputs))
+        wanted, found = results_of(model(*_own(inputs))), results_of(new(*inputs))
         if len(wanted) != len(found):
             return f"the answer returns {len(found)} tensors, expected {len(wanted)}"
         named = [(f"result {place}", one, other) for place, (one, other) in enumerate(zip(wanted, found, strict=True))]
         known = dict(new.named_buffers())
         named += [(f"buffer {name}", one, known[name]) for name, one in model.named_buffers() if name in known]
         for name, one, other in named:
-            if not _agree(torch, one, other):
+            if not agree(torch, one, other):
                 return f"{name} differs on inputs {trial}: {_told(one, other)}"
     return ""
 
@@ -161,12 +142,12 @@ def _errors(torch: Any, loaded: Any, answered: Any, device: str) -> tuple[dict[s
     try:
         exact = _made(torch, loaded, "Model", device).double()
         wide = [_widened(torch, each) for each in _inputs(torch, loaded, SEED, device)]
-        wanted = _results(exact(*wide))
+        wanted = results_of(exact(*wide))
     except Exception as error:  # a module may insist on its own precision
         return {}, f"{type(error).__name__}: {error}".splitlines()[0][:200]
     found = {}
     for name, file, kind in (("answer", answered, "ModelNew"), ("eager", loaded, "Model")):
-        results = _results(_made(torch, file, kind, device)(*_inputs(torch, loaded, SEED, device)))
+        results = results_of(_made(torch, file, kind, device)(*_inputs(torch, loaded, SEED, device)))
         found[name] = max((_error(torch, *pair) for pair in zip(results, wanted, strict=True)), default=0.0)
     return found, ""
 
@@ -207,23 +188,23 @@ def _told(wanted: Any, found: Any) -> str:
         return f"{tuple(found.shape)} of {found.dtype}, expected {tuple(wanted.shape)} of {wanted.dtype}"
     if not wanted.is_floating_point():
         return f"{int((wanted != found).sum())} of {wanted.numel()} are another number"
-    most, allowed = (wanted.double() - found.double()).abs().max().item(), _tolerance(wanted)
+    most, allowed = (wanted.double() - found.double()).abs().max().item(), tolerance_of(wanted)
     return f"by up to {most:.3g}, where numbers are up to {wanted.abs().max().item():.3g} and {allowed:g} is allowed"
 
 
 def _notes(torch: Any, loaded: Any, inputs: Sequence[Any], device: str) -> list[str]:
     """Why a verdict on the module says little, or the official evaluator cannot give one."""
     found = []
-    results = _results(_made(torch, loaded, "Model", device)(*_own(inputs)))
+    results = results_of(_made(torch, loaded, "Model", device)(*_own(inputs)))
     floats = [each for each in results if each.is_floating_point()]
-    if floats and all(_agree(torch, each, torch.zeros_like(each)) for each in floats):
+    if floats and all(agree(torch, each, torch.zeros_like(each)) for each in floats):
         found.append("degenerate: zeros pass as the result")
-    others = _results(_made(torch, loaded, "Model", device)(*_inputs(torch, loaded, SEED + 1, device)))
-    if all(_agree(torch, one, other) for one, other in zip(results, others, strict=True)):
+    others = results_of(_made(torch, loaded, "Model", device)(*_inputs(torch, loaded, SEED + 1, device)))
+    if all(agree(torch, one, other) for one, other in zip(results, others, strict=True)):
         found.append("degenerate: the result of other inputs passes")
     with _full_precision(torch):
-        exact = _results(_made(torch, loaded, "Model", device)(*_own(inputs)))
-    if not all(_agree(torch, one, other) for one, other in zip(results, exact, strict=True)):
+        exact = results_of(_made(torch, loaded, "Model", device)(*_own(inputs)))
+    if not all(agree(torch, one, other) for one, other in zip(results, exact, strict=True)):
         found.append("PyTorch's own result is in TF32, so the official evaluator may call a right answer wrong")
     types = {str(each.dtype).removeprefix("torch.") for each in inputs if hasattr(each, "dtype")} - {"float32"}
     found += [f"the official evaluator casts inputs of {dtype} to float32" for dtype in sorted(types)]

@@ -30,6 +30,7 @@ from typing import Any
 
 from kernelwright.errors import UserError
 from kernelwright.export.subject import ExportedRun
+from kernelwright.export.torch.agreement import agree, results_of
 from kernelwright.export.torch.module import module_file
 from kernelwright.identity import content_id
 from kernelwright.imports import require
@@ -40,8 +41,6 @@ _MOST_MODES = 64
 """Verdicts that are kept of a module: one that counts its calls has a new mode for each."""
 _ONE_AT_A_TIME = threading.Lock()
 """OpenCL kernels have one set of arguments and one scratch memory a process."""
-TOLERANCE, TOLERANCE_16 = 1e-4, 1e-2
-"""Relative and absolute, between the two: KernelBench's, in float32 and in types of 16 bits."""
 
 
 def apply(model: Any, run: Path | str) -> tuple[str, ...]:
@@ -246,29 +245,16 @@ def _tried(
     """Whether the kernels give what the module gives, and the module's own result; its buffers are changed once."""
     before = {name: each.clone() for name, each in module.named_buffers()}
     kept = {name: each.clone() for name, each in tensors.items()}
-    found = _several(answer._returned(module, _computed(answer, kept)))  # noqa: SLF001 - our own file's
+    found = results_of(answer._returned(module, _computed(answer, kept)))  # noqa: SLF001 - our own file's
     after = {name: each.clone() for name, each in module.named_buffers()}
     for name, each in module.named_buffers():
         each.copy_(before[name])
     result = own(module, *given, **named)
-    wanted = _several(result)
+    wanted = results_of(result)
     pairs = [*zip(found, wanted, strict=False), *((after[name], each) for name, each in module.named_buffers())]
-    is_right = len(found) == len(wanted) and all(_agree(torch, *pair) for pair in pairs)
+    is_right = len(found) == len(wanted) and all(agree(torch, *pair) for pair in pairs)
     if not is_right:
         warnings.warn(
             f"the kernels differ from {type(module).__name__}'s own forward here, which is kept", stacklevel=3
         )
     return is_right, result
-
-
-def _several(found: Any) -> tuple[Any, ...]:
-    return tuple(found) if isinstance(found, tuple | list) else (found,)
-
-
-def _agree(torch: Any, one: Any, other: Any) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if not one.is_floating_point():
-        return bool(torch.equal(one, other))
-    allowed = TOLERANCE_16 if one.element_size() == 2 else TOLERANCE
-    return bool(torch.allclose(one, other, rtol=allowed, atol=allowed, equal_nan=True))
