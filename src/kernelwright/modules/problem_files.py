@@ -6,7 +6,6 @@ Where a library computes a part of the module, the reference is PyTorch's own op
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,6 +17,7 @@ from kernelwright.modules.library import call_text, read_by
 from kernelwright.modules.lowering import LoweredProgram
 from kernelwright.problem.model import ReferenceSpec
 from kernelwright.problem.reference_file import parse_python
+from kernelwright.problem.toml.writing import inline_toml
 
 MODULE = "module.py"
 KERNELS = ("program.cl", "program.cu")
@@ -57,7 +57,7 @@ def _problem_text(name: str, graph: Graph, program: LoweredProgram) -> str:
     return "\n".join(
         [
             "# A PyTorch module, lowered to one kernel for each group of operators that one pass computes.",
-            f"name = {json.dumps(re.sub(r'[^A-Za-z0-9_.-]+', '_', name).lstrip('_.-') or 'module')}",
+            f"name = {inline_toml(re.sub(r'[^A-Za-z0-9_.-]+', '_', name).lstrip('_.-') or 'module')}",
             f'kernel = "{KERNELS[0]}"  # for CUDA: "{KERNELS[1]}"',
             'reference = "reference.py:forward"',
             "",
@@ -78,7 +78,7 @@ def _given_line(each: GraphNode, program: LoweredProgram) -> str:
     fields = [f'role = "input", dtype = "{tensor.dtype}", shape = {_shape(tensor.shape)}']
     fields += _drawn(tensor.dtype, each.values, is_changed=False)
     if before := program.before[each.name]:
-        fields.append(f"after = {json.dumps(before)}")
+        fields.append(f"after = {inline_toml(before)}")
     return f"{each.name} = {{ {', '.join(fields)} }}  # by the library, {each.op}"
 
 
@@ -110,7 +110,7 @@ def _drawn(dtype: str, values: Mapping[str, float], *, is_changed: bool) -> Iter
 
 
 def _shape(shape: tuple[int, ...]) -> str:
-    return json.dumps([str(extent) for extent in shape or (1,)])
+    return inline_toml([str(extent) for extent in shape or (1,)])
 
 
 def _reference_text(graph: Graph, program: LoweredProgram) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from kernelwright.modules.exchange.inputs import (
 )
 from kernelwright.modules.exchange.lowered import lowered_texts
 from kernelwright.modules.exchange.triton_solution import KERNEL, triton_problem
+from kernelwright.problem.toml.writing import inline_toml
 from kernelwright.source.triton.reading import defines_triton
 
 _PROGRAMS = {"opencl": "program.cl", "cuda": "program.cu"}
@@ -132,7 +132,7 @@ def _problem_text(
     return "\n".join(
         [
             f"# The definition {_safe(definition.name)}.",
-            f"name = {json.dumps(_safe(definition.name))}",
+            f"name = {inline_toml(_safe(definition.name))}",
             *kernel.keys,
             'reference = "reference.py:reference"',
             "",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import io
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from kernelwright.problem.checks import check_name
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.reference_file import parse_python
+from kernelwright.problem.toml.writing import inline_toml
 
 REFERENCE = "definition.py"
 """The file with the reference's text, as it is."""
@@ -144,7 +144,7 @@ def arguments_text(definition: Definition, names: ProblemNames, workload: Mappin
 def _typed(definition: Definition, shape: tuple[str, ...] | None, dtype: str, names: ProblemNames) -> tuple[str, str]:
     if dtype not in DTYPES:
         raise definition.wrong(f"{dtype} is none of the types of a problem: {', '.join(DTYPES)}")
-    return f'dtype = "{dtype}"', f"shape = {json.dumps(shape_texts(definition, shape, names))}"
+    return f'dtype = "{dtype}"', f"shape = {inline_toml(shape_texts(definition, shape, names))}"
 
 
 def fill_of(name: str, dtype: str, workload: Mapping[str, Any]) -> list[str]:
@@ -160,7 +160,7 @@ def workloads_text(definition: Definition, names: ProblemNames, kept: Sequence[M
     """Lines of `[[workloads]]`: those with the same axes are one, with their number as its weight."""
     for axes, same in alike(definition, kept).items():
         yield "[[workloads]]"
-        yield f"name = {json.dumps(_label(definition, axes))}"
+        yield f"name = {inline_toml(_label(definition, axes))}"
         yield from (f"{names.sizes[name]} = {value}" for name, value in zip(definition.free, axes, strict=True))
         if len(same) > 1:
             yield f"weight = {len(same)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from kernelwright.modules.triton.importing import WatchedCall
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.toml.file import read_text
+from kernelwright.problem.toml.writing import inline_toml
 from kernelwright.source.triton.reading import OPTIONS
 from kernelwright.space.parameter import Parameter
 from kernelwright.template.header import Header, launch_step, strip_header
@@ -271,7 +271,7 @@ def _problem_text(call: WatchedCall, sizes: _Sizes, stem: str) -> str:
     return "\n".join(
         [
             f"# From one call that was watched of {call.file.name}: correct what says guess.",
-            f"name = {json.dumps(call.kernel.strip('_') or 'kernel')}",
+            f"name = {inline_toml(call.kernel.strip('_') or 'kernel')}",
             f'kernel = "{stem}.py"',
             f'entry = "{call.kernel}"',
             'reference = "reference.py:reference"',
@@ -298,9 +298,9 @@ def _argument(each: Mapping[str, Any], sizes: _Sizes) -> str:
         value = sizes.text(each["value"]) if is_whole and each["name"] not in sizes.values else repr(each["value"])
         value = each["name"] if each["name"] in sizes.values else value
         note = "  # guess" if is_whole and each["name"] not in sizes.values and not value.isdigit() else ""
-        return f'{{ role = "scalar", dtype = "{dtype}", value = {json.dumps(value)} }}{note}'
+        return f'{{ role = "scalar", dtype = "{dtype}", value = {inline_toml(value)} }}{note}'
     shape = [sizes.text(extent) for extent in each["shape"]] or ["1"]
-    fields = [f'role = "{each["role"]}"', f'dtype = "{each["dtype"]}"', f"shape = {json.dumps(shape)}"]
+    fields = [f'role = "{each["role"]}"', f'dtype = "{each["dtype"]}"', f"shape = {inline_toml(shape)}"]
     if each["role"] != "output":
         fields += _drawn(each)
     if each["role"] in ("output", "inout") and not each["is_finite"]:
@@ -313,7 +313,7 @@ def _argument(each: Mapping[str, Any], sizes: _Sizes) -> str:
 def _drawn(each: Mapping[str, Any]) -> Iterator[str]:
     kind = DTYPES[each["dtype"]].kind
     if _is_kept(each):
-        yield f"file = {json.dumps(_values_file(each))}"
+        yield f"file = {inline_toml(_values_file(each))}"
     elif kind in ("int", "uint"):
         yield f"range = [{int(each['low'])}, {int(each['high'])}]"
     elif kind == "float" and each["low"] >= 0 and each["high"] > each["low"]:

@@ -181,7 +181,7 @@ class _Watch:
             given = self._given = getattr(caller, example)()
         except _Enough:
             return
-        except Exception:
+        except Exception:  # an example may raise anything; a kernel's own failure, known by then, says more
             if self._failure is None:
                 raise
             return
