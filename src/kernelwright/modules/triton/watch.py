@@ -7,6 +7,7 @@ saw of the first launch of the kernel as plain data (see `watched.read_watched`)
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.machinery
 import importlib.util
 import inspect
@@ -24,6 +25,7 @@ from kernelwright.backend.interpreter.session import start_interpreter
 from kernelwright.errors import Location, ReferenceFailed
 from kernelwright.problem.user_code import blamed_on_user
 from kernelwright.source.triton.reading import OPTIONS, TritonKernel, read_triton
+from kernelwright.source.triton.tiles import block_constants, tile_constants
 
 FACTORY = f"{__name__}:make_watch"
 EXAMPLE = "example"
@@ -31,6 +33,10 @@ _REFERENCE = re.compile(r"(^|_)(ref|reference|torch|naive|golden|eager|expected|
 _SHOWN = 300
 _MOST_VALUES = 1 << 22
 """Of an array that is kept as it was."""
+_LEAST_BLOCK = 16
+"""What `tl.dot` takes."""
+_MOST_CUTS = 6
+"""Of a grid, to be tried for one constant: each is a launch in the interpreter."""
 _ALLOWED_ERROR = 2e-2
 """Of a torch function's results against the kernel's, in units of their largest value: kernels may use half floats."""
 
@@ -42,15 +48,15 @@ def make_watch(argument: object) -> Callable[[object], object]:
 
 
 def _watched(file: Path, named: str | None, caller: Path, example: str) -> dict[str, Any]:
-    kernels = {each.name: each for each in read_triton(file.read_text(encoding="utf-8"), file)}
+    text = file.read_text(encoding="utf-8")
+    kernels = {each.name: each for each in read_triton(text, file)}
     with blamed_on_user(file, doing="watching a call of the kernel"):
         interpreter = start_interpreter()
         _pretend_gpu()
         with _on_host():
             module = _imported(file)
-            watch = _Watch(
-                interpreter, module, kernels, named, spared={EXAMPLE, example if caller == file else EXAMPLE}
-            )
+            spared = {EXAMPLE, example if caller == file else EXAMPLE}
+            watch = _Watch(interpreter, module, kernels, named, text=text, spared=spared)
             _give_again(module, file)
             watch.call(module if caller == file else _imported(caller), example)
         return watch.document(file, example)
@@ -138,6 +144,22 @@ def _other_values(constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
         yield {first: max(1, one // 8), second: max(1, other // 4)}
 
 
+def _is_block(value: Any) -> bool:
+    """Whether a constant is a power of two that may be a number of elements."""
+    value = getattr(value, "value", value)  # of tl.constexpr
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 2 and value & (value - 1) == 0
+
+
+def _around(value: int) -> tuple[list[int], list[int]]:
+    """Smaller and larger values of a number of elements, the nearest first."""
+    return [each for each in (value // 2, value // 4) if each >= min(_LEAST_BLOCK, value)], [2 * value, 4 * value]
+
+
+def _cut(grid: tuple[int, ...], axis: int, size: int, times: int, value: int) -> tuple[int, ...]:
+    """A grid with `size` cut into blocks of `value`, `times` over, along an axis."""
+    return (*grid[:axis], times * -(-size // value), *grid[axis + 1 :])
+
+
 class _Enough(BaseException):
     """A kernel is launched again: what was to be seen was seen. No `Exception`, since the example may catch those."""
 
@@ -147,9 +169,9 @@ class _Watch:
 
     def __init__(
         self, interpreter: Any, module: ModuleType, kernels: Mapping[str, TritonKernel], named: str | None,
-        *, spared: Container[str],
+        *, text: str, spared: Container[str],
     ) -> None:  # fmt: skip
-        """`spared`: functions of the file that make the example, and launch nothing for others."""
+        """`text`: the file's. `spared`: functions of it that make the example, and launch nothing for others."""
         import torch
 
         self._torch = torch
@@ -157,6 +179,7 @@ class _Watch:
         self._module = module
         self._kernels = kernels
         self._named = named
+        self._text = text
         self._calls: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
         """Functions of the file that are under way: name, arguments as given, and copies of them."""
         self._launcher: tuple[str, dict[str, Any], dict[str, Any]] | None = None
@@ -278,6 +301,8 @@ class _Watch:
         roles = {name: self._role(kernel, given, before, name, changed, numbers, tensors) for name in changed}
         runtime = [each.name for each in known.parameters if not each.is_constexpr]
         constants = {each.name: given[each.name] for each in known.parameters if each.is_constexpr}
+        whole = {name: each for name, each in constants.items() if _is_block(each)}
+        tried, tried_grids = self._tried(kernel, given, tensors, changed, whole, is_computed=callable(grid))
         self._seen[kernel.__name__] = {
             "kernel": kernel.__name__,
             "grid": [int(each) for each in numbers],
@@ -286,6 +311,8 @@ class _Watch:
             "constants": constants,
             "options": options,
             "heuristics": [name for name in known.heuristics if name in constants],
+            "tried": tried,
+            "tried_grids": tried_grids,
             "own": tensors,
             "function": kernel,
         }
@@ -311,6 +338,74 @@ class _Watch:
         again[name].fill_(3)
         self._run(kernel, grid=grid, warmup=False, **again)
         return "output" if all(self._is_same(again[each], after[each]) for each in changed) else "inout"
+
+    def _tried(
+        self, kernel: Any, given: dict[str, Any], after: dict[str, Any], changed: list[str], whole: Mapping[str, Any],
+        *, is_computed: bool,
+    ) -> tuple[dict[str, list[int]], list[list[Any]]]:  # fmt: skip
+        """Other values of constants with which a launch writes what the first one did; and its grid, where it is one.
+
+        Where nothing computes the grid from constants, it is guessed: a size is cut into blocks along one axis.
+        """
+        grid = self._first[3]
+        found: dict[str, list[int]] = {}
+        grids: list[list[Any]] = []
+
+        def others(name: str, of: Callable[[int], tuple[int, ...]]) -> list[int]:
+            same = []
+            for values in _around(int(whole[name])):
+                for value in values:
+                    is_same = self._writes_same(kernel, {**given, name: value}, after, changed, of(value))
+                    if is_same is False:
+                        return []  # it decides what is computed
+                    if is_same is None:
+                        break
+                    same.append(value)
+            return same
+
+        for name in tile_constants(self._text, kernel.__name__):
+            if name in whole:
+                found[name] = sorted([int(whole[name]), *others(name, lambda _: grid)])
+        for name in block_constants(self._text, kernel.__name__) if not is_computed else ():
+            for cut in self._cuts(given, int(whole[name]), grid) if name in whole and name not in found else ():
+                if same := others(name, cut):
+                    found[name] = sorted([int(whole[name]), *same])
+                    grids += [[{name: each}, list(cut(each))] for each in same]
+                    break
+        return found, grids
+
+    def _cuts(self, given: dict[str, Any], value: int, grid: tuple[int, ...]) -> list[Callable[[int], tuple[int, ...]]]:
+        """What the grid may be with another value of a constant, the fewest programs with half of it first."""
+        if value // 2 < _LEAST_BLOCK:
+            return []
+        tensors = (each for each in given.values() if isinstance(each, self._torch.Tensor))
+        sizes = {extent for each in tensors for extent in each.shape}
+        sizes |= {each for each in given.values() if isinstance(each, int) and each > 1}
+        found: dict[tuple[int, ...], Callable[[int], tuple[int, ...]]] = {}
+        for size, axis in itertools.product(sorted(sizes), range(len(grid))):
+            blocks = -(-size // value)
+            if blocks and grid[axis] % blocks == 0:
+                cut = functools.partial(_cut, grid, axis, size, grid[axis] // blocks)
+                found.setdefault(cut(value // 2), cut)
+        found.pop(grid, None)
+        return [found[each] for each in sorted(found, key=math.prod)][:_MOST_CUTS]
+
+    def _writes_same(
+        self, kernel: Any, given: dict[str, Any], after: dict[str, Any], changed: list[str], grid: tuple[int, ...]
+    ) -> bool | None:
+        """Whether a launch with another constant, on what the tensors were before, writes the same; None: it fails."""
+        _, _, before, _ = self._first
+        again = {**given, **{name: self._copied(value) for name, value in before.items()}}
+        try:
+            with accesses(self._interpreter, again):
+                self._run(kernel, grid=grid, warmup=False, **again)
+        except Exception:  # of whatever kind the kernel raises: it does not take the value
+            return None
+        return all(
+            (self._is_near if value.is_floating_point() else self._is_same)(again[name], value)
+            for name, value in after.items()
+            if name in changed
+        )
 
     # As data
 
