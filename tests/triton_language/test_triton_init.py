@@ -502,3 +502,13 @@ def test_a_constant_with_which_the_call_writes_something_else_stays(installed, t
     text = CUT.replace("other=0.0", "other=1.0")  # what lies behind the end counts, so the size of the tile does
     template = load_template(load_problem(written(tmp_path, text)))
     assert {each.name for each in template.parameters} == {"ROWS", "num_warps", "num_stages"}
+
+
+def test_a_grid_that_blocks_of_any_size_would_fit_is_not_guessed_from_larger_ones_alone(installed, tmp_path):
+    text = CUT.replace("tl.program_id(0) * ROWS", "tl.load(n_cols + tl.program_id(0)) * ROWS")
+    text = text.replace("def sums_kernel(x, y, n_rows, n_cols,", "def sums_kernel(x, y, n_rows, starts, n_cols,")
+    text = text.replace("tl.load(n_cols + tl", "tl.load(starts + tl").replace(
+        "(x, y, rows, cols,", "(x, y, rows, torch.arange(3, device=x.device), cols,"
+    )
+    template = load_template(load_problem(written(tmp_path, text)))  # more programs leave the array of starts
+    assert "ROWS" not in {each.name for each in template.parameters}

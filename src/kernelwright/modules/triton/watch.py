@@ -363,12 +363,15 @@ class _Watch:
                     same.append(value)
             return same
 
+        blocks = [name for name in block_constants(self._text, kernel.__name__) if name in whole]
+        sizes = {name: value for name, value in given.items() if name not in blocks}
         for name in tile_constants(self._text, kernel.__name__):
             if name in whole:
                 found[name] = sorted([int(whole[name]), *others(name, lambda _: grid)])
-        for name in block_constants(self._text, kernel.__name__) if not is_computed else ():
-            for cut in self._cuts(given, int(whole[name]), grid) if name in whole and name not in found else ():
-                if same := others(name, cut):
+        for name in blocks if not is_computed else ():
+            for cut in self._cuts(sizes, int(whole[name]), grid) if name not in found else ():
+                same = others(name, cut)
+                if same and min(same) < int(whole[name]):  # smaller blocks need the programs that were guessed
                     found[name] = sorted([int(whole[name]), *same])
                     grids += [[{name: each}, list(cut(each))] for each in same]
                     break
