@@ -1,7 +1,7 @@
 """What docs/measurements/h100 holds of Triton problems, measured on a machine with an NVIDIA GPU within a time.
 
 ```
-python benchmarks/triton_device/session.py OUT PART [PART...] --seconds 160 [--arena FOLDER]
+python benchmarks/triton_device/session.py OUT.jsonl PART [PART...] --seconds 160 [--arena FOLDER] [--work FOLDER]
 ```
 Parts, in the order that is given:
 
@@ -10,7 +10,7 @@ Parts, in the order that is given:
 - `repeat:NAME`: four more tunings of it with other seeds; then `beside:NAME` has their winners, too.
 - `arena`: tunings of the problem folders below `--arena`, side by side, as many as the time allows.
 
-Each tuning is a process with a time limit. What is known is in OUT/triton_*.json as soon as it is.
+Each tuning is a process with a time limit. What is known is a line of OUT.jsonl as soon as it is.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -35,14 +36,17 @@ class Session:
     """The time that is left, and what is known."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        self._end_s = time.monotonic() + given.seconds
+        self._begin_s = time.monotonic()
+        self._end_s = self._begin_s + given.seconds
         self._out: Path = given.out
         self._arena: Path | None = given.arena
         self._given = given
         self._lock = threading.Lock()
         self._winners: dict[str, dict[str, Any]] = {}
         self._count = 0
-        given.out.mkdir(parents=True, exist_ok=True)
+        self._work = given.work or Path(tempfile.mkdtemp(prefix="triton-session-"))
+        for folder in (self._out.parent, self._work):
+            folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def left_s(self) -> float:
@@ -75,7 +79,7 @@ class Session:
             number = self._count
         if self.left_s < budget + 4:
             return {}
-        words = [str(folder), f"{self._out}/runs/{folder.name}-{number}", "--budget", f"{budget:g}s"]
+        words = [str(folder), f"{self._work}/{folder.name}-{number}", "--budget", f"{budget:g}s"]
         words += ["--seed", str(number), *(["--jobs", str(jobs)] if jobs else [])]
         row = self._answer("tuned.py", words, limit_s=min(self.left_s, 2 * budget + 12))
         row = {"problem": folder.name, **row}
@@ -87,11 +91,11 @@ class Session:
 
     def _beside(self, name: str) -> None:
         self._tuned(PROBLEMS / name, "beside", self._given.budget, jobs=None)
-        out = self._out / f"triton_autotune_{name}.json"
+        out = self._work / f"autotune-{name}.json"
         words = [str(PROBLEMS / name), "--out", str(out), "--beside", json.dumps(self._winners.get(name, {}))]
         found = self._answer("autotuned.py", words, limit_s=self.left_s)
-        if "error" in found:
-            self._tell("errors", {"part": f"beside:{name}", **found})
+        known = json.loads(out.read_text()) if out.is_file() else {}
+        self._tell("autotune", {"problem": name, **known, **found})
 
     def _answer(self, script: str, words: list[str], limit_s: float) -> dict[str, Any]:
         """The last line of a script as JSON, or what it said instead."""
@@ -116,9 +120,10 @@ class Session:
             return {"said": said[-1500:], "process_s": process_s}
 
     def _tell(self, kind: str, row: dict[str, Any]) -> None:
-        with self._lock, (self._out / f"triton_{kind}.jsonl").open("a") as file:
-            file.write(f"{json.dumps(row)}\n")
-        print(json.dumps(row)[:600], flush=True)
+        line = json.dumps({"what": kind, "at_s": round(time.monotonic() - self._begin_s, 1), **row})
+        with self._lock, self._out.open("a") as file:
+            file.write(f"{line}\n")
+        print(line[:400], flush=True)
 
 
 def order(folder: Path) -> tuple[float, str]:
@@ -132,6 +137,7 @@ def main() -> None:
     words.add_argument("parts", nargs="+")
     words.add_argument("--seconds", type=float, default=160)
     words.add_argument("--arena", type=Path)
+    words.add_argument("--work", type=Path, help="for runs; default: a temporary folder")
     words.add_argument("--lanes", type=int, default=3)
     words.add_argument("--jobs", type=int, default=4, help="build processes of each of several tunings")
     words.add_argument("--budget", type=float, default=13)

@@ -4,7 +4,7 @@
 # BLOCK_N = { values = [64, 128, 256], default = 64 }
 # BLOCK_K = { values = [32, 64], default = 32 }
 # num_warps = { values = [4, 8], default = 4 }
-# num_stages = { values = [2, 3, 4, 5], default = 2 }
+# num_stages = { values = [2, 3, 4], default = 2 }
 # [launch]
 # entry = "matmul"
 # grid = ["ceil_div(m, BLOCK_M) * ceil_div(n, BLOCK_N)"]

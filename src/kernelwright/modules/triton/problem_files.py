@@ -196,7 +196,7 @@ def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
 def _parameter(call: WatchedCall, name: str) -> Parameter:
     value = call.constants[name]
     listed = [each[name] for each in call.configs if name in each]
-    if not listed and len(call.tried.get(name, ())) > 1:
+    if not listed and name in call.tried:
         return Parameter(name, call.tried[name], value, "cuts the work, with the same results in the example")
     why = "of @triton.autotune, and wider" if listed else "guess: wider than what the call has"
     return Parameter(name, _values(value, listed), value, why)
@@ -219,8 +219,10 @@ def _is_tuned(call: WatchedCall, name: str) -> bool:
     value = call.constants[name]
     if isinstance(value, bool) or not isinstance(value, int):
         return False
-    if any(name in each for each in call.configs) or len(call.tried.get(name, ())) > 1:
+    if any(name in each for each in call.configs):
         return True
+    if name in call.tried:
+        return len(call.tried[name]) > 1
     decides = any([*values] == [name] and numbers != call.grid for values, numbers in call.other_grids)
     return decides and value >= 2 and value & (value - 1) == 0
 

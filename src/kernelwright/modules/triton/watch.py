@@ -7,7 +7,6 @@ saw of the first launch of the kernel as plain data (see `watched.read_watched`)
 from __future__ import annotations
 
 import ast
-import functools
 import importlib.machinery
 import importlib.util
 import inspect
@@ -23,9 +22,9 @@ from typing import Any
 from kernelwright.backend.interpreter.accesses import accesses
 from kernelwright.backend.interpreter.session import start_interpreter
 from kernelwright.errors import Location, ReferenceFailed
+from kernelwright.modules.triton.trials import is_block, tried_values
 from kernelwright.problem.user_code import blamed_on_user
 from kernelwright.source.triton.reading import OPTIONS, TritonKernel, read_triton
-from kernelwright.source.triton.tiles import block_constants, tile_constants
 
 FACTORY = f"{__name__}:make_watch"
 EXAMPLE = "example"
@@ -33,10 +32,6 @@ _REFERENCE = re.compile(r"(^|_)(ref|reference|torch|naive|golden|eager|expected|
 _SHOWN = 300
 _MOST_VALUES = 1 << 22
 """Of an array that is kept as it was."""
-_LEAST_BLOCK = 16
-"""What `tl.dot` takes."""
-_MOST_CUTS = 6
-"""Of a grid, to be tried for one constant: each is a launch in the interpreter."""
 _ALLOWED_ERROR = 2e-2
 """Of a torch function's results against the kernel's, in units of their largest value: kernels may use half floats."""
 
@@ -139,25 +134,11 @@ def _other_values(constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
     """Whole constants doubled and divided, each alone, then two at a time: blocks may cover all there is together."""
     whole = {name: each for name, each in constants.items() if isinstance(each, int) and each is not True and each > 1}
     for name, value in whole.items():
-        yield from ({name: other} for other in (2 * value, *(value >> by for by in range(1, value.bit_length()))))
+        yield from (
+            {name: other} for other in (2 * value, 4 * value, *(value >> by for by in range(1, value.bit_length())))
+        )
     for (first, one), (second, other) in itertools.combinations(whole.items(), 2):
         yield {first: max(1, one // 8), second: max(1, other // 4)}
-
-
-def _is_block(value: Any) -> bool:
-    """Whether a constant is a power of two that may be a number of elements."""
-    value = getattr(value, "value", value)  # of tl.constexpr
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 2 and value & (value - 1) == 0
-
-
-def _around(value: int) -> tuple[list[int], list[int]]:
-    """Smaller and larger values of a number of elements, the nearest first."""
-    return [each for each in (value // 2, value // 4) if each >= min(_LEAST_BLOCK, value)], [2 * value, 4 * value]
-
-
-def _cut(grid: tuple[int, ...], axis: int, size: int, times: int, value: int) -> tuple[int, ...]:
-    """A grid with `size` cut into blocks of `value`, `times` over, along an axis."""
-    return (*grid[:axis], times * -(-size // value), *grid[axis + 1 :])
 
 
 class _Enough(BaseException):
@@ -301,18 +282,17 @@ class _Watch:
         roles = {name: self._role(kernel, given, before, name, changed, numbers, tensors) for name in changed}
         runtime = [each.name for each in known.parameters if not each.is_constexpr]
         constants = {each.name: given[each.name] for each in known.parameters if each.is_constexpr}
-        whole = {name: each for name, each in constants.items() if _is_block(each)}
-        tried, tried_grids = self._tried(kernel, given, tensors, changed, whole, is_computed=callable(grid))
+        other_grids = self._other_grids(grid, given, constants)
+        tried = self._tried(kernel, given, tensors, {"constants": constants, "changed": changed, "other": other_grids})
         self._seen[kernel.__name__] = {
             "kernel": kernel.__name__,
             "grid": [int(each) for each in numbers],
-            "other_grids": self._other_grids(grid, given, constants),
+            "other_grids": other_grids,
             "arguments": [self._argument(name, given.get(name), before.get(name), roles) for name in runtime],
             "constants": constants,
             "options": options,
             "heuristics": [name for name in known.heuristics if name in constants],
-            "tried": tried,
-            "tried_grids": tried_grids,
+            **tried,
             "own": tensors,
             "function": kernel,
         }
@@ -340,58 +320,23 @@ class _Watch:
         return "output" if all(self._is_same(again[each], after[each]) for each in changed) else "inout"
 
     def _tried(
-        self, kernel: Any, given: dict[str, Any], after: dict[str, Any], changed: list[str], whole: Mapping[str, Any],
-        *, is_computed: bool,
-    ) -> tuple[dict[str, list[int]], list[list[Any]]]:  # fmt: skip
-        """Other values of constants with which a launch writes what the first one did; and its grid, where it is one.
-
-        Where nothing computes the grid from constants, it is guessed: a size is cut into blocks along one axis.
-        """
-        grid = self._first[3]
-        found: dict[str, list[int]] = {}
-        grids: list[list[Any]] = []
-
-        def others(name: str, of: Callable[[int], tuple[int, ...]]) -> list[int]:
-            same = []
-            for values in _around(int(whole[name])):
-                for value in values:
-                    is_same = self._writes_same(kernel, {**given, name: value}, after, changed, of(value))
-                    if is_same is False:
-                        return []  # it decides what is computed
-                    if is_same is None:
-                        break
-                    same.append(value)
-            return same
-
-        blocks = [name for name in block_constants(self._text, kernel.__name__) if name in whole]
-        sizes = {name: value for name, value in given.items() if name not in blocks}
-        for name in tile_constants(self._text, kernel.__name__):
-            if name in whole:
-                found[name] = sorted([int(whole[name]), *others(name, lambda _: grid)])
-        for name in blocks if not is_computed else ():
-            for cut in self._cuts(sizes, int(whole[name]), grid) if name not in found else ():
-                same = others(name, cut)
-                if same and min(same) < int(whole[name]):  # smaller blocks need the programs that were guessed
-                    found[name] = sorted([int(whole[name]), *same])
-                    grids += [[{name: each}, list(cut(each))] for each in same]
-                    break
-        return found, grids
-
-    def _cuts(self, given: dict[str, Any], value: int, grid: tuple[int, ...]) -> list[Callable[[int], tuple[int, ...]]]:
-        """What the grid may be with another value of a constant, the fewest programs with half of it first."""
-        if value // 2 < _LEAST_BLOCK:
-            return []
-        tensors = (each for each in given.values() if isinstance(each, self._torch.Tensor))
-        sizes = {extent for each in tensors for extent in each.shape}
-        sizes |= {each for each in given.values() if isinstance(each, int) and each > 1}
-        found: dict[tuple[int, ...], Callable[[int], tuple[int, ...]]] = {}
-        for size, axis in itertools.product(sorted(sizes), range(len(grid))):
-            blocks = -(-size // value)
-            if blocks and grid[axis] % blocks == 0:
-                cut = functools.partial(_cut, grid, axis, size, grid[axis] // blocks)
-                found.setdefault(cut(value // 2), cut)
-        found.pop(grid, None)
-        return [found[each] for each in sorted(found, key=math.prod)][:_MOST_CUTS]
+        self, kernel: Any, given: dict[str, Any], after: dict[str, Any], seen: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Other values of constants with which the launch writes what it wrote."""
+        grid, constants = self._first[3], seen["constants"]
+        values = {name: getattr(each, "value", each) for name, each in constants.items()}  # of tl.constexpr
+        whole = {name: each for name, each in values.items() if is_block(each)}
+        sizes = {extent for each in after.values() for extent in each.shape}
+        sizes |= {each for name, each in given.items() if type(each) is int and name not in whole}
+        return tried_values(
+            lambda other, numbers: self._writes_same(kernel, {**given, **other}, after, seen["changed"], numbers),
+            self._text,
+            kernel.__name__,
+            whole=whole,
+            grid=tuple(grid),
+            computed={tuple(other.items()): tuple(numbers) for other, numbers in seen["other"]},
+            sizes=sizes,
+        )
 
     def _writes_same(
         self, kernel: Any, given: dict[str, Any], after: dict[str, Any], changed: list[str], grid: tuple[int, ...]
