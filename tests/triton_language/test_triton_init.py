@@ -512,3 +512,12 @@ def test_a_grid_that_blocks_of_any_size_would_fit_is_not_guessed_from_larger_one
     )
     template = load_template(load_problem(written(tmp_path, text)))  # more programs leave the array of starts
     assert "ROWS" not in {each.name for each in template.parameters}
+
+
+def test_values_with_which_the_launch_writes_something_else_are_left_out_where_the_grid_is_computed(
+    installed, tmp_path
+):
+    text = CUT.replace("[(triton.cdiv(rows, 32),)]", '[lambda meta: (triton.cdiv(rows, meta["ROWS"]),)]')
+    text = text.replace("mask=row < n_rows)", "mask=(row < n_rows) & (tl.arange(0, ROWS) < 32))")
+    values = {each.name: each.values for each in load_template(load_problem(written(tmp_path, text))).parameters}
+    assert values["ROWS"] == (16, 32)
