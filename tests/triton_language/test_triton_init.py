@@ -521,3 +521,11 @@ def test_values_with_which_the_launch_writes_something_else_are_left_out_where_t
     text = text.replace("mask=row < n_rows)", "mask=(row < n_rows) & (tl.arange(0, ROWS) < 32))")
     values = {each.name: each.values for each in load_template(load_problem(written(tmp_path, text))).parameters}
     assert values["ROWS"] == (16, 32)
+
+
+def test_a_torch_function_that_one_large_value_makes_seem_right_is_no_reference(installed, tmp_path):
+    text = SOFTMAX.replace(
+        "values / tl.sum(values, axis=0)", "tl.where(col == 0, 1e6, values / tl.sum(values, axis=0))"
+    )
+    text = text.replace("torch.softmax(x, dim=-1)", "torch.cat([torch.full_like(x[:, :1], 1e6), 0 * x[:, 1:]], 1)")
+    assert "original.torch_softmax" not in (written(tmp_path, text) / "reference.py").read_text()
