@@ -1,0 +1,72 @@
+"""A map in C as one in Triton: each program does a block of the threads' places."""
+
+from __future__ import annotations
+
+from kernelwright.problem.dtypes import dtype_of_c_type
+from kernelwright.source import nodes
+from kernelwright.space.parameter import Parameter
+from kernelwright.tactics.base import Subject, Unfit
+from kernelwright.tactics.common.iteration_domain import is_guarded, places_of, require_independent
+from kernelwright.tactics.triton.text import block_text, name_in_triton
+from kernelwright.template.header import Header, launch_step
+
+_BLOCKS = (128, 256, 512, 1024, 2048, 4096)
+_WARPS = (1, 2, 4, 8)
+
+
+def map_in_triton(subject: Subject) -> tuple[str, Header]:
+    """The kernel's text in Triton, and a header with its parameters and its launch.
+
+    Args:
+        subject: a kernel in CUDA or OpenCL with one launch along x, whose threads do not meet.
+
+    Raises:
+        Unfit: it is no such kernel, a place beyond its end may be touched, or something in it has no words in Triton.
+    """
+    require_independent(subject)
+    places = places_of(subject)
+    if len(places.axes) != 1 or places.axes[0].loop is not None:
+        raise Unfit("its launch has more than one axis, or a thread walks several places")
+    if len(subject.header.steps) != 1:
+        raise Unfit("its problem has several launches")
+    (axis,) = places.axes
+    if not is_guarded(subject, axis):
+        raise Unfit("nothing keeps threads behind the end from touching memory")
+    function = subject.analysis.function
+    if function.template_parameters or subject.analysis.facts.helpers:
+        raise Unfit("it is a template, or calls functions of its file")
+    is_wide = _has_wide_places(function, subject)
+    lines, uses_libdevice = block_text(function, subject.language, is_wide=is_wide)
+    parameters = (
+        Parameter("BLOCK", _BLOCKS, 256, "places of a program"),
+        Parameter("num_warps", _WARPS, 4),
+    )
+    step = launch_step(function.name, (f"ceil_div({axis.total}, BLOCK)",), ())
+    text = _source(function, lines, is_wide=is_wide, uses_libdevice=uses_libdevice)
+    return text, Header(parameters=parameters, defines={}, steps=(step,), mark="#")
+
+
+def _has_wide_places(function: nodes.Function, subject: Subject) -> bool:
+    """Whether the thread's number is kept in 64 bits somewhere."""
+    declared = [each for each in nodes.walk(function.body) if isinstance(each, nodes.Declarator)]
+    place = {each.name for each in subject.analysis.facts.thread_indices}
+    kinds = [dtype_of_c_type(each.c_type, subject.language) for each in declared if each.name in place]
+    return any(each is not None and each.item_bytes == 8 for each in kinds)
+
+
+def _source(function: nodes.Function, body: tuple[str, ...], *, is_wide: bool, uses_libdevice: bool) -> str:
+    names = [name_in_triton(each.name) for each in function.parameters]
+    number = "tl.program_id(0).to(tl.int64)" if is_wide else "tl.program_id(0)"
+    lines = [
+        "import triton",
+        "import triton.language as tl",
+        *(["from triton.language.extra import libdevice"] if uses_libdevice else []),
+        "",
+        "",
+        "@triton.jit",
+        f"def {function.name}({', '.join(names)}, BLOCK: tl.constexpr):",
+        f"    at = {number} * BLOCK + tl.arange(0, BLOCK)",
+        *(f"    {line}" for line in body),
+        "",
+    ]
+    return "\n".join(lines)
