@@ -45,7 +45,21 @@ __kernel void clamp_rows(__global const float *x, __global const int *lambda, __
     }
 }
 """
+SHIFT = """
+__global__ void shift(const float *x, float *y, unsigned int n) {
+    for (unsigned int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        auto last = n - 1;
+        float best = 0.0f;
+        if (i > 0 && x[i - 1] > 0) best = x[i - 1];
+        y[i] = (i < last ? x[i + 1] : x[0]) - best + (x[i] > 0.5f) * 2;
+    }
+}
+"""
 REFERENCES = {
+    "shift": (
+        "before = np.where(np.arange(x.size) > 0, np.roll(x, 1), 0)\n"
+        "    return np.roll(x, -1) - np.maximum(before, 0) + 2 * (x > 0.5)"
+    ),
     "saxpy": "return a * x + y",
     "gelu": (
         "v = scale[0] * in_\n    inner = 0.7978845608 * (v + 0.044715 * v**3)\n"
@@ -91,6 +105,7 @@ def checked(folder, reference):
         (SAXPY, ".cu", ("n=1003", "a=0.5")),
         (GELU, ".cu", ("n=1003",)),
         (CLAMP, ".cl", ("rows=17", "cols=59")),
+        (SHIFT, ".cu", ("n=1003",)),
     ],
 )
 def test_a_map_in_triton_computes_what_it_computed(tmp_path, text, suffix, words):
@@ -122,6 +137,7 @@ def test_the_plain_kernel_is_the_baseline(tmp_path):
         ("y[i] = a * x[i] + y[i]", "{ y[i] = x[i]; if (y[i] > a) return; y[i] = a; }", "returns from inside a branch"),
         ("if (i < n)", "__shared__ float s[2]; s[0] = a; if (i < n)", "share memory"),
         ("int i = ", "int i = threadIdx.y + ", "."),
+        ("a * x[i]", "7 / 2 * x[i]", "divides a literal"),
     ],
 )
 def test_what_has_no_words_in_triton_is_told_and_nothing_is_written(tmp_path, old, new, reason):

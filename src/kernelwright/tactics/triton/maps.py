@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.source import nodes
 from kernelwright.space.parameter import Parameter
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.iteration_domain import is_guarded, places_of, require_independent
+from kernelwright.tactics.launch.plain_launch import plain_subject
 from kernelwright.tactics.triton.text import block_text, name_in_triton
 from kernelwright.template.header import Header, launch_step
 
@@ -17,12 +21,32 @@ _WARPS = (1, 2, 4, 8)
 def map_in_triton(subject: Subject) -> tuple[str, Header]:
     """The kernel's text in Triton, and a header with its parameters and its launch.
 
+    The kernel is taken as it is, in normal form, or with a thread for each step of its loop over the grid.
+
     Args:
         subject: a kernel in CUDA or OpenCL with one launch along x, whose threads do not meet.
 
     Raises:
         Unfit: it is no such kernel, a place beyond its end may be touched, or something in it has no words in Triton.
     """
+    try:
+        return _as_it_is(subject)
+    except Unfit as first:
+        for other in _forms(subject):
+            with contextlib.suppress(Unfit):
+                return _as_it_is(other)
+        raise first from None
+
+
+def _forms(subject: Subject) -> Iterator[Subject]:
+    for each in filter(None, (subject, subject.normal)):
+        if each is not subject:
+            yield each
+        with contextlib.suppress(Unfit):
+            yield plain_subject(each)
+
+
+def _as_it_is(subject: Subject) -> tuple[str, Header]:
     require_independent(subject)
     places = places_of(subject)
     if len(places.axes) != 1 or places.axes[0].loop is not None:

@@ -7,7 +7,7 @@ what it meets, so a literal double does not widen a product of floats, as it wou
 from __future__ import annotations
 
 import keyword
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelwright.problem.dtypes import DTYPES, dtype_of_c_type
 from kernelwright.source import nodes
@@ -27,6 +27,8 @@ _CONVERSIONS = {
     "__float2bfloat16": "bfloat16",
 }  # fmt: skip
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+_INT_BYTES = 4
+"""Of the least type that C computes in."""
 _OWN = ("tl", "triton", "libdevice", "at", "BLOCK")
 _TRITON_TYPES = {"bool": "int1", "float8_e4m3fn": "", "float8_e5m2": ""}
 
@@ -38,6 +40,8 @@ class _Value:
     text: str
     dtype: str
     is_literal: bool = False
+    is_same: bool = False
+    """Whether all threads have one value, which is no block then."""
 
 
 def block_text(function: nodes.Function, language: Language, *, is_wide: bool) -> tuple[tuple[str, ...], bool]:
@@ -76,11 +80,14 @@ class _BlockText:
     """Whether places are 64 bits wide, as the source has them."""
     _masks: int = 0
     _declared_under: dict[str, str] = field(default_factory=dict)
+    _same: set[str] = field(default_factory=set)
+    """Names of values that all threads have in common."""
 
     # Statements
 
     def body(self, block: nodes.Block) -> None:
         """All of a kernel."""
+        self._same |= self.values.keys()
         self._statements(block.statements, "")
 
     def _statements(self, statements: tuple[nodes.Statement, ...], mask: str) -> None:
@@ -105,6 +112,8 @@ class _BlockText:
     def _statement(self, statement: nodes.Statement, mask: str) -> None:
         match statement:
             case nodes.Block(statements=inside):
+                if any(isinstance(each, nodes.Return) for each in nodes.walk(statement)):
+                    raise Unfit("it returns from inside a block")
                 self._statements(inside, mask)
             case nodes.Declaration(declarators=declarators):
                 for each in declarators:
@@ -136,13 +145,15 @@ class _BlockText:
             raise Unfit(f"the variable {name} is no number")
         if name in self.values or name in self.pointers:
             raise Unfit(f"the name {name} has two meanings")
-        dtype = self._dtype(declarator.c_type)
-        if declarator.initial is None:
-            self.lines.append(f"{name_in_triton(name)} = tl.zeros((BLOCK,), dtype=tl.{_triton(dtype)})")
+        made = None if declarator.initial is None else self._value(declarator.initial, mask)
+        is_auto = made is not None and declarator.c_type.removeprefix("const ") == "auto"
+        dtype = made.dtype if made is not None and is_auto else self._dtype(declarator.c_type)
+        if made is None:
+            text = f"tl.zeros((BLOCK,), dtype=tl.{_triton(dtype)})"
         else:
-            self.lines.append(
-                f"{name_in_triton(name)} = {self._converted(self._value(declarator.initial, mask), dtype)}"
-            )
+            text = _cast(made.text, dtype) if made.is_literal else _converted(made, dtype)
+            self._same |= {name} if made.is_same else set()
+        self.lines.append(f"{name_in_triton(name)} = {text}")
         self.values[name] = dtype
         self._declared_under[name] = mask
 
@@ -153,14 +164,14 @@ class _BlockText:
         made = self._value(value, mask)
         match assigned.target:
             case nodes.Name(name=name) if name in self._declared_under:
-                text = self._converted(made, self.values[name])
-                is_all = self._declared_under[name] == mask
-                own = name_in_triton(name)
+                text = _converted(made, self.values[name])
+                is_all, own = self._declared_under[name] == mask, name_in_triton(name)
+                self._same -= set() if is_all and made.is_same else {name}
                 self.lines.append(f"{own} = {text if is_all else f'tl.where({mask}, {text}, {own})'}")
             case nodes.Element(base=nodes.Name(name=name), index=index) if name in self.pointers:
                 if not mask:
                     raise Unfit(f"{name} is stored without a bound")
-                text = self._converted(made, self.pointers[name])
+                text = _converted(made, self.pointers[name])
                 self.lines.append(f"tl.store({self._place(name, index, mask)}, {text}, mask={mask})")
             case _:
                 raise Unfit("it stores to what is neither a variable nor an element")
@@ -174,7 +185,7 @@ class _BlockText:
             case nodes.Literal():
                 return _literal(node)
             case nodes.Name(name=name) if name in self.values:
-                return _Value(name_in_triton(name), self.values[name])
+                return _Value(name_in_triton(name), self.values[name], is_same=name in self._same)
             case nodes.Element(base=nodes.Name(name=name), index=index) if name in self.pointers:
                 masked = f", mask={mask}" if mask else ""
                 return _Value(f"tl.load({self._place(name, index, mask)}{masked})", self.pointers[name])
@@ -182,19 +193,21 @@ class _BlockText:
                 return self._value(operand, mask)
             case nodes.Unary(operator="-", operand=operand):
                 inner = self._value(operand, mask)
-                return _Value(f"(-{inner.text})", inner.dtype, inner.is_literal)
+                return replace(inner, text=f"(-{inner.text})")
             case nodes.Unary(operator="!", operand=operand):
                 return _Value(f"(({self._condition(operand, mask)}) == 0)", "bool")
             case nodes.Binary(operator=operator, left=left, right=right):
                 return self._binary(operator, left, right, mask)
             case nodes.Conditional(condition=condition, yes=yes, no=no):
                 asked = self._condition(condition, mask)
-                dtype, one, other = self._alike(self._value(yes, mask), self._value(no, mask))
-                return _Value(f"tl.where({asked}, {one}, {other})", dtype)
+                one = self._value(yes, self._under(yes, asked, mask))
+                other = self._value(no, self._under(no, f"({asked}) == 0", mask))
+                dtype, first, second = _alike(one, other)
+                return _Value(f"tl.where({asked}, {first}, {second})", dtype)
             case nodes.Cast(c_type=c_type, is_pointer=False, operands=(operand,), is_reinterpreting=False):
                 dtype = self._dtype(c_type)
                 inner = self._value(operand, mask)
-                return _Value(self._converted(inner, dtype), dtype, inner.is_literal)
+                return replace(inner, text=_converted(inner, dtype), dtype=dtype)
             case nodes.Call(function=name, arguments=arguments, template_arguments=()):
                 return self._call(name, [self._value(each, mask) for each in arguments])
         raise Unfit(f"an expression has no words in Triton ({type(node).__name__.lower()})")
@@ -202,70 +215,60 @@ class _BlockText:
     def _binary(self, operator: str, left: nodes.Expression, right: nodes.Expression, mask: str) -> _Value:
         if operator in ("&&", "||"):
             word = "&" if operator == "&&" else "|"
-            both = f"({self._condition(left, mask)}) {word} ({self._condition(right, mask)})"
-            return _Value(f"({both})", "bool")
+            first = self._condition(left, mask)
+            decided = first if operator == "&&" else f"({first}) == 0"
+            second = self._condition(right, self._under(right, decided, mask))
+            return _Value(f"(({first}) {word} ({second}))", "bool")
         one, other = self._value(left, mask), self._value(right, mask)
-        dtype, first, second = self._alike(one, other)
+        is_same = (one.is_same or one.is_literal) and (other.is_same or other.is_literal)
+        dtype, first, second = _alike(one, other)
         if operator in _COMPARISONS:
-            return _Value(f"({first} {operator} {second})", "bool")
+            return _Value(f"({first} {operator} {second})", "bool", is_same=is_same)
         is_float = _is_float(dtype)
         if operator not in ("+", "-", "*", "/") and (is_float or operator not in ("%", "<<", ">>", "&", "|", "^")):
             raise Unfit(f"the operator {operator} has no words in Triton for {dtype}")
+        is_literal = one.is_literal and other.is_literal
+        if is_literal and operator in ("/", "%") and not is_float:
+            raise Unfit("it divides a literal by a literal")
         word = "//" if operator == "/" and not is_float else operator
-        return _Value(f"({first} {word} {second})", dtype, one.is_literal and other.is_literal)
+        return _Value(f"({first} {word} {second})", dtype, is_literal, is_same)
+
+    def _under(self, node: nodes.Expression, condition: str, mask: str) -> str:
+        """The mask for what is only computed under a condition; the same where nothing is loaded there."""
+        is_loading = any(isinstance(each, nodes.Element) for each in nodes.walk(node))
+        return self._mask(condition, mask) if is_loading else mask
 
     def _call(self, name: str, given: list[_Value]) -> _Value:
         if name in _CONVERSIONS and len(given) == 1:
-            return _Value(self._converted(given[0], _CONVERSIONS[name]), _CONVERSIONS[name])
+            return replace(given[0], text=_converted(given[0], _CONVERSIONS[name]), dtype=_CONVERSIONS[name])
         plain = name.removeprefix("std::").removeprefix("native_").removeprefix("half_")
         plain = plain.removeprefix("__") if plain.endswith("f") else plain
         known = (*_BY_FLOAT, *_OF_TWO, "fma")
         plain = next((each for each in (plain, plain.removesuffix("f")) if each in known), "")
         if plain in _OF_TWO and len(given) == 2:
-            dtype, one, other = self._alike(*given)
+            dtype, one, other = _alike(*given)
             return _Value(f"{_OF_TWO[plain]}({one}, {other})", dtype)
         if plain == "fma" and len(given) == 3:
-            dtype, one, other = self._alike(given[0], given[1])
-            dtype, product, last = self._alike(_Value(f"({one} * {other})", dtype), given[2])
+            dtype, one, other = _alike(given[0], given[1])
+            dtype, product, last = _alike(_Value(f"({one} * {other})", dtype), given[2])
             return _Value(f"({product} + {last})", dtype)
         if plain not in _BY_FLOAT or len(given) != (2 if plain == "pow" else 1):
             raise Unfit(f"the function {name} has no words in Triton")
         dtype = "float64" if any(each.dtype == "float64" and not each.is_literal for each in given) else "float32"
         self.uses_libdevice |= _BY_FLOAT[plain].startswith("libdevice")
-        texts = [
-            f"tl.cast({each.text}, tl.{dtype})" if each.is_literal else self._converted(each, dtype) for each in given
-        ]
+        texts = [_cast(each.text, dtype) if each.is_literal else _converted(each, dtype) for each in given]
         return _Value(f"{_BY_FLOAT[plain]}({', '.join(texts)})", dtype)
 
     def _condition(self, node: nodes.Expression, mask: str) -> str:
         value = self._value(node, mask)
         return value.text if value.dtype == "bool" else f"({value.text} != 0)"
 
-    def _alike(self, one: _Value, other: _Value) -> tuple[str, str, str]:
-        """Both in the type that C computes them in."""
-        if one.is_literal != other.is_literal:
-            own, literal = (other, one) if one.is_literal else (one, other)
-            if _is_float(own.dtype) or not _is_float(literal.dtype):
-                return own.dtype, one.text, other.text
-        dtype = max(one.dtype, other.dtype, key=_rank)
-        dtype = "int32" if DTYPES[dtype].item_bytes < 4 and not _is_float(dtype) else dtype
-        return dtype, self._converted(one, dtype), self._converted(other, dtype)
-
-    def _converted(self, value: _Value, dtype: str) -> str:
-        if value.dtype == dtype or value.is_literal:
-            return (
-                value.text
-                if value.dtype == dtype or _is_float(dtype)
-                else f"tl.cast({value.text}, tl.{_triton(dtype)})"
-            )
-        return f"{value.text}.to(tl.{_triton(dtype)})"
-
     def _place(self, name: str, index: nodes.Expression, mask: str) -> str:
         """An element's address for each thread, also where all have the same."""
         value = self._value(index, mask)
         if _is_float(value.dtype):
             raise Unfit(f"an index of {name} is no integer")
-        same = "" if "at" in value.text.replace("(", " ").replace(")", " ").split() else " + at * 0"
+        same = " + at * 0" if value.is_same or value.is_literal else ""
         return f"{name_in_triton(name)} + {value.text}{same}"
 
     # Names and types
@@ -287,6 +290,28 @@ class _BlockText:
         if found is None or not _triton(found.name):
             raise Unfit(f"the type {c_type} has no name in Triton")
         return found.name
+
+
+def _alike(one: _Value, other: _Value) -> tuple[str, str, str]:
+    """Both in the type that C computes them in."""
+    if one.is_literal != other.is_literal:
+        own, literal = (other, one) if one.is_literal else (one, other)
+        if _is_float(own.dtype) or (not _is_float(literal.dtype) and DTYPES[own.dtype].item_bytes >= _INT_BYTES):
+            return own.dtype, one.text, other.text
+    dtype = max(one.dtype, other.dtype, key=_rank)
+    dtype = "int32" if DTYPES[dtype].item_bytes < _INT_BYTES and not _is_float(dtype) else dtype
+    return dtype, _converted(one, dtype), _converted(other, dtype)
+
+
+def _converted(value: _Value, dtype: str) -> str:
+    if value.dtype == dtype or (value.is_literal and (_is_float(dtype) or not _is_float(value.dtype))):
+        return value.text
+    return _cast(value.text, dtype)
+
+
+def _cast(text: str, dtype: str) -> str:
+    """Of a number too, which an argument that is 1 is for Triton."""
+    return f"tl.cast({text}, tl.{_triton(dtype)})"
 
 
 def _terms(node: nodes.Expression, operator: str) -> list[nodes.Expression]:
