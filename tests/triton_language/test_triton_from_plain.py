@@ -55,7 +55,23 @@ __global__ void shift(const float *x, float *y, unsigned int n) {
     }
 }
 """
+ADD_BIAS = """
+__global__ void add_bias(const float *x, const float *bias, float *y, int rows, int cols) {
+    int row = blockIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+    if (col >= cols) return;
+    float own = bias[row];
+    y[row * cols + col] = x[row * cols + col] + own;
+}
+"""
+PLANES = """
+__kernel void planes(__global const float *x, __global float *y, int w, int h) {
+    int c = get_global_id(0), r = get_global_id(1);
+    if (c < w && r < h) y[r * w + c] = r > 0 ? x[r * w + c] - x[(r - 1) * w + c] : x[c];
+}
+"""
 REFERENCES = {
+    "add_bias": "return (x.reshape(-1, 59) + bias.reshape(-1, 1)).reshape(x.shape)",
+    "planes": "rows = x.reshape(-1, 59)\n    return np.diff(rows, axis=0, prepend=0).reshape(x.shape)",
     "shift": (
         "before = np.where(np.arange(x.size) > 0, np.roll(x, 1), 0)\n"
         "    return np.roll(x, -1) - np.maximum(before, 0) + 2 * (x > 0.5)"
@@ -106,6 +122,8 @@ def checked(folder, reference):
         (GELU, ".cu", ("n=1003",)),
         (CLAMP, ".cl", ("rows=17", "cols=59")),
         (SHIFT, ".cu", ("n=1003",)),
+        (ADD_BIAS, ".cu", ("rows=17", "cols=59")),
+        (PLANES, ".cl", ("w=59", "h=17")),
     ],
 )
 def test_a_map_in_triton_computes_what_it_computed(tmp_path, text, suffix, words):
@@ -136,7 +154,7 @@ def test_the_plain_kernel_is_the_baseline(tmp_path):
         ("a * x[i]", "hypotf(a, x[i])", "hypotf has no words"),
         ("y[i] = a * x[i] + y[i]", "{ y[i] = x[i]; if (y[i] > a) return; y[i] = a; }", "returns from inside a branch"),
         ("if (i < n)", "__shared__ float s[2]; s[0] = a; if (i < n)", "share memory"),
-        ("int i = ", "int i = threadIdx.y + ", "."),
+        ("int i = ", "int i = threadIdx.y + ", "nothing keeps threads"),
         ("a * x[i]", "7 / 2 * x[i]", "divides a literal"),
     ],
 )

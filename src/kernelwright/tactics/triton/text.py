@@ -27,9 +27,11 @@ _CONVERSIONS = {
     "__float2bfloat16": "bfloat16",
 }  # fmt: skip
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+PLACES = {"x": "at", "y": "at_y", "z": "at_z"}
+"""By axis what a program's places are called: a block of them along x, one along the others."""
 _INT_BYTES = 4
 """Of the least type that C computes in."""
-_OWN = ("tl", "triton", "libdevice", "at", "BLOCK")
+_OWN = ("tl", "triton", "libdevice", "BLOCK", *PLACES.values())
 _TRITON_TYPES = {"bool": "int1", "float8_e4m3fn": "", "float8_e5m2": ""}
 
 
@@ -44,18 +46,21 @@ class _Value:
     """Whether all threads have one value, which is no block then."""
 
 
-def block_text(function: nodes.Function, language: Language, *, is_wide: bool) -> tuple[tuple[str, ...], bool]:
-    """The lines of a kernel's body, with `at` for the threads' numbers; and whether they need Triton's `libdevice`.
+def block_text(
+    function: nodes.Function, language: Language, *, is_wide: bool, single: frozenset[str]
+) -> tuple[tuple[str, ...], bool]:
+    """The lines of a kernel's body, with `PLACES` for the threads' numbers; and whether they need Triton's `libdevice`.
 
     Args:
         function: the kernel, of which a program does what a block of threads does.
         language: its own.
         is_wide: whether the threads' numbers have 64 bits.
+        single: axes along which a block has one thread, so that its number is the thread's.
 
     Raises:
         Unfit: something in it has no words in Triton.
     """
-    writer = _BlockText(language, {}, {}, is_wide=is_wide)
+    writer = _BlockText(language, {}, {}, is_wide=is_wide, single=single)
     for each in function.parameters:
         dtype = dtype_of_c_type(each.c_type, language)
         if dtype is None or each.is_reference:
@@ -78,6 +83,8 @@ class _BlockText:
     uses_libdevice: bool = False
     is_wide: bool = False
     """Whether places are 64 bits wide, as the source has them."""
+    single: frozenset[str] = frozenset()
+    """Axes along which a block has one thread."""
     _masks: int = 0
     _declared_under: dict[str, str] = field(default_factory=dict)
     _same: set[str] = field(default_factory=set)
@@ -179,8 +186,9 @@ class _BlockText:
     # Expressions
 
     def _value(self, node: nodes.Expression, mask: str) -> _Value:
-        if self._is_the_place(node):
-            return _Value("at", "int64" if self.is_wide else "int32")
+        place = self._place_of(node)
+        if place:
+            return _Value(place, "int64" if self.is_wide else "int32", is_same=place != "at")
         match node:
             case nodes.Literal():
                 return _literal(node)
@@ -273,17 +281,22 @@ class _BlockText:
 
     # Names and types
 
-    def _is_the_place(self, node: nodes.Expression) -> bool:
-        """Whether it is the thread's number in the whole launch."""
+    def _place_of(self, node: nodes.Expression) -> str:
+        """The name of the thread's number along an axis of the whole launch; empty for anything else."""
         terms = _terms(node, "+")
         texts = sorted(
             "*".join(sorted(query_text(_bare(factor)) for factor in _terms(_bare(term), "*"))) for term in terms
         )
-        return texts in (
-            ["get_global_id(0)"],
-            ["blockDim.x*blockIdx.x", "threadIdx.x"],
-            ["get_group_id(0)*get_local_size(0)", "get_local_id(0)"],
-        )
+        for index, (axis, name) in enumerate(PLACES.items()):
+            blocks = (f"blockIdx.{axis}", f"get_group_id({index})")
+            whole = (
+                [f"get_global_id({index})"],
+                [f"blockDim.{axis}*blockIdx.{axis}", f"threadIdx.{axis}"],
+                [f"get_group_id({index})*get_local_size({index})", f"get_local_id({index})"],
+            )
+            if texts in whole or (axis in self.single and texts[0] in blocks and len(texts) == 1):
+                return name
+        return ""
 
     def _dtype(self, c_type: str) -> str:
         found = dtype_of_c_type(c_type, self.language)
