@@ -7,24 +7,24 @@ larger of both (Milakov and Gimelshein 2018). Rows that read the same keys are t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.dialect import dialect
-from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, refuse_arranged, refuse_unread
-from kernelwright.tactics.common.iteration_domain import Places, renamed_kernel, total_of
-from kernelwright.tactics.common.launches import only_shape
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_arranged, refuse_unread
+from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.thread_queries import query_text
 from kernelwright.tactics.common.traffic_model import MOST
 from kernelwright.tactics.recognised.attention_facts import Attention, Keys, attention_of
 from kernelwright.tactics.recognised.attention_text import JOIN, PARTS
 from kernelwright.tactics.recognised.places import QuotedIndex, launched, quoted, values_of
+from kernelwright.tactics.recognised.row_text import RowWriting
+from kernelwright.tactics.recognised.trials import floats
 from kernelwright.tactics.rows.text import LOAD_HINTS, LOAD_WHY, hinted_access
 from kernelwright.tactics.vectors.lane_text import prelude
-from kernelwright.template.header import scratch_argument
 
 NAME = "attention-parts"
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)
@@ -33,14 +33,10 @@ _SHORTEST = 128
 
 
 @dataclass
-class _Writing:
-    """One kernel while its text is made."""
+class _Writing(RowWriting):
+    """Attention while its text is made."""
 
-    subject: Subject
-    found: Attention
-    plan: RewriteBuilder
-    words: dict[str, str] = field(default_factory=dict)
-    """By what the text calls them (`@DIM@`): macros, parameters, functions, arrays."""
+    found: Attention = field(kw_only=True)
 
 
 def _parts(subject: Subject) -> Rewrite:
@@ -53,7 +49,7 @@ def _parts(subject: Subject) -> Rewrite:
     if subject.analysis.function.template_parameters:
         raise Unfit("it is a template: what its second launch is called is not known")
     found = attention_of(subject)
-    writing = _Writing(subject, found, RewriteBuilder(subject, NAME, "row"))
+    writing = _Writing(subject, RewriteBuilder(subject, NAME, "row"), found.threads, found=found)
     _name(writing)
     _constrain(writing)
     _functions(writing)
@@ -71,15 +67,7 @@ def _parts(subject: Subject) -> Rewrite:
 def _name(writing: _Writing) -> None:
     """Parameters, macros and scratch, with their defaults."""
     subject, found, plan, words = writing.subject, writing.found, writing.plan, writing.words
-    step = only_shape(subject)
-    macros = {"DIM": found.dim, "ROWS": found.rows, "COUNT": _threads(writing)}
-    for extents, name in ((step.grid, "GRID"), (step.block, "SIZE")):
-        macros |= {f"{name}_{axis}": extents[i].text if i < len(extents) else "1" for i, axis in enumerate("XYZ")}
-    for what, text in macros.items():
-        name = plan.fresh(f"KW_{what}")
-        words[what] = name
-        plan.header = plan.header.with_define(name, text)
-        plan.prelude.append(f"#ifndef {name}\n#define {name} 1\n#endif\n")
+    writing.define({"DIM": found.dim, "ROWS": found.rows})
     dims = [total_of(subject, found.dim, sizes) or 1 for sizes in subject.sizes()]
     size = max(_element_bytes(subject, each) for each in (found.key, found.value))
     vecs = (1, 2, 4, 8, *((16,) if size == 1 else ()))
@@ -102,20 +90,6 @@ def _name(writing: _Writing) -> None:
     words["joined"] = plan.fresh(f"{subject.entry}_joined")
 
 
-def _threads(writing: _Writing) -> str:
-    """Threads that worked on a row, as an expression."""
-    step = only_shape(writing.subject)
-    first = launched(writing.subject, writing.subject.sizes()[0], _any_floats(writing.subject))
-    if writing.found.threads == first.threads:
-        return " * ".join(f"({each.text})" for each in step.block)
-    return str(writing.found.threads)
-
-
-def _any_floats(subject: Subject) -> dict[str, float]:
-    return {each.name: 1.0 for each in subject.analysis.function.parameters
-            if not each.is_pointer and ("float" in each.c_type or "double" in each.c_type)}  # fmt: skip
-
-
 def _element_bytes(subject: Subject, keys: Keys) -> int:
     return subject.analysis.facts.arrays[keys.array].element_bytes or 4
 
@@ -123,7 +97,7 @@ def _element_bytes(subject: Subject, keys: Keys) -> int:
 def _sharing(writing: _Writing) -> int:
     """How many neighbouring rows start at the same key."""
     subject, found = writing.subject, writing.found
-    launch = launched(subject, subject.sizes()[0], _any_floats(subject))
+    launch = launched(subject, subject.sizes()[0], floats(subject, 0))
     each = launch.threads // found.threads
     rows = np.arange(min(8, launch.blocks * each))
     starts = [
@@ -142,7 +116,7 @@ def _split(writing: _Writing, heads: int) -> int:
     wanted = max(1, -(-8 * units * heads // rows))
     lengths = []
     for sizes in subject.sizes():
-        launch = launched(subject, sizes, _any_floats(subject))
+        launch = launched(subject, sizes, floats(subject, 0))
         zero = np.zeros(1, np.int64)
         lengths.append(int(values_of(subject, launch, found.length, zero, zero, {})[0]))
     is_data = any(isinstance(n, nodes.Element) for n in _all_nodes(found.length))
@@ -173,45 +147,15 @@ def _functions(writing: _Writing) -> None:
     plan, words = writing.plan, dialect(subject.language)
     plan.prelude.append(prelude(words, w["VEC"], c_types=(), mapped=(), operators=frozenset()))
     plan.prelude.append(hinted_access(w["VEC"], w["LOAD"], "0"))
-    places = _places(writing)
-    key = "const unsigned kw_row, const long long kw_key, long long &kw_to"
     for what, keys in (("query", found.query), ("key", found.key), ("value", found.value), ("out", found.out)):
-        text = f"(long long)(&({keys.place.node.place.span.text(subject.source)}) - {keys.array})"
-        given = {keys.along: "kw_key"} if keys.along else {}
-        _function(writing, f"{what}_at", key, f"{quoted(subject, keys.place, given)} kw_to = {text};", places)
-    text = found.length.node.place.span.text(subject.source)
-    _function(writing, "length_of", key, f"{quoted(subject, found.length, {})} kw_to = {text};", places)
+        writing.place_function(f"{what}_at", keys.array, keys.place, keys.along)
+    writing.number_function("length_of", found.length)
     common = {**_common(writing, found.key), **_common(writing, found.value)}
     lines = " ".join(f"{{ {lead} kw_to[{i}] = (long long)({text}); }}" for i, (text, lead) in enumerate(common.items()))
     w["MARKS"] = str(len(common) + 1)
+    text = found.length.node.place.span.text(subject.source)
     last = f"{{ {quoted(subject, found.length, {})} kw_to[{len(common)}] = {text}; }}"
-    _function(
-        writing, "marks_of", f"const unsigned kw_row, long long (&kw_to)[{w['MARKS']}]", f"{lines} {last}", places
-    )
-
-
-def _function(writing: _Writing, what: str, extra: str, body: str, places: Places) -> None:
-    name = writing.plan.fresh(f"kw_{what}")
-    writing.words[what] = name
-    text = renamed_kernel(writing.subject, name, extra, places, body=f"{{ {body} return 1; }}")
-    writing.plan.prelude.append(text)
-
-
-def _places(writing: _Writing) -> Places:
-    """The kernel's words for its place, for a row."""
-    w = writing.words
-    each = f"({w['SIZE_X']} * {w['SIZE_Y']} * {w['SIZE_Z']} / ({w['COUNT']}))"
-    first = f"(kw_row % {each} * ({w['COUNT']}))"
-    block = f"(kw_row / {each})"
-    words = {
-        "threadIdx.x": f"{first} % {w['SIZE_X']}", "threadIdx.y": f"{first} / {w['SIZE_X']} % {w['SIZE_Y']}",
-        "threadIdx.z": f"{first} / ({w['SIZE_X']} * {w['SIZE_Y']})",
-        "blockIdx.x": f"{block} % {w['GRID_X']}", "blockIdx.y": f"{block} / {w['GRID_X']} % {w['GRID_Y']}",
-        "blockIdx.z": f"{block} / ({w['GRID_X']} * {w['GRID_Y']})",
-        **{f"blockDim.{axis}": w[f"SIZE_{axis.upper()}"] for axis in "xyz"},
-        **{f"gridDim.{axis}": w[f"GRID_{axis.upper()}"] for axis in "xyz"},
-    }  # fmt: skip
-    return Places((), words)
+    writing.function("marks_of", f"const unsigned kw_row, long long (&kw_to)[{w['MARKS']}]", f"{lines} {last}")
 
 
 def _common(writing: _Writing, keys: Keys) -> Mapping[str, str]:
@@ -249,51 +193,19 @@ def _is_of_row(node: nodes.Node) -> bool:
 
 def _launches(writing: _Writing) -> None:
     """Both kernels, and their launches one after the other."""
-    subject, found, plan, w = writing.subject, writing.found, writing.plan, writing.words
-    function, step = subject.analysis.function, only_shape(subject)
-    data = subject.source.encode("utf-8", "surrogatepass")
-    head, body = function.name_place.span, function.body.place.span
-    between = data[head.end : body.start].decode("utf-8", "surrogatepass")
-    closing = between.rfind(")")
-    comma = head.end + len(between[:closing].encode("utf-8", "surrogatepass"))
-    pointers = "".join(f", float *{w[each]}" for each in ("parts", "tops", "sums"))
-    types = {each.name: each.c_type for each in function.parameters}
-    arguments = ", ".join(each.name for each in function.parameters)
-    words = {
-        **w, "ARGS": arguments, "SCALE": found.scale.replace("KW_DIM", w["DIM"]),
-        **{what: keys.array for what, keys in (("Q", found.query), ("K", found.key), ("V", found.value),
-                                               ("O", found.out))},
-        **{f"{what}_TYPE": types[keys.array] for what, keys in (("K", found.key), ("V", found.value),
-                                                               ("O", found.out))},
-    }  # fmt: skip
-    plan.insert(comma, pointers)
-    plan.replace(body, _filled(PARTS, words))
-    for mark in function.attributes:
-        if "__launch_bounds__" in mark.text or "__maxnreg__" in mark.text:
-            plan.replace(mark.span, "")
-    start = declaration_start(subject.source, function)
-    opening = data[start : head.start].decode("utf-8", "surrogatepass")
-    for mark in function.attributes:
-        opening = opening.replace(mark.text, "") if "__launch_bounds__" in mark.text else opening
-    second = f"{opening}{w['joined']}{between[:closing]}{pointers}{between[closing:]}{_filled(JOIN, words)}"
-    plan.insert(body.end, f"\n\n{second}")
-    steps = []
-    for one in plan.header.steps:
-        steps += [one, replace(one, entry=w["joined"])] if one == step else [one]
-    plan.header = replace(plan.header, steps=tuple(steps))
+    found, w = writing.found, writing.words
+    types = {each.name: each.c_type for each in writing.subject.analysis.function.parameters}
+    roles = (("Q", found.query), ("K", found.key), ("V", found.value), ("O", found.out))
+    w |= {what: keys.array for what, keys in roles} | {f"{what}_TYPE": types[keys.array] for what, keys in roles}
+    w["SCALE"] = found.scale.replace("KW_DIM", w["DIM"])
     each = f"({found.rows}) * {w['SPLIT']}"
-    for what, count in (("parts", f"{each} * ({found.dim})"), ("tops", each), ("sums", each)):
-        plan.header = plan.header.with_scratch(scratch_argument(w[what], "float32", (count,)), step.entry, w["joined"])
+    counts = (("parts", f"{each} * ({found.dim})"), ("tops", each), ("sums", each))
+    step = writing.two_launches(PARTS, JOIN, [(what, "float", "float32", count) for what, count in counts])
     none = None if step.shared_bytes is None else "0"
+    header = writing.plan.header
     grid = (f"ceil_div({found.rows}, {w['HEADS']})", w["SPLIT"])
-    plan.header = plan.header.relaunched(step.entry, grid=grid, block=(w["BLOCK"],), shared_bytes=none)
-    plan.header = plan.header.relaunched(w["joined"], grid=(found.rows,), block=("128",), shared_bytes=none)
-
-
-def _filled(text: str, words: Mapping[str, str]) -> str:
-    for name, word in words.items():
-        text = text.replace(f"@{name}@", word)
-    return text
+    header = header.relaunched(step.entry, grid=grid, block=(w["BLOCK"],), shared_bytes=none)
+    writing.plan.header = header.relaunched(w["joined"], grid=(found.rows,), block=("128",), shared_bytes=none)
 
 
 ATTENTION_PARTS = RuleTactic(

@@ -29,15 +29,16 @@ _DYNAMIC = 1 << 14
 """Elements of shared memory that the launch sizes."""
 
 
-def arbitrary(name: str, offsets: Numbers, seed: int) -> Numbers:
-    """A number in [-1, 1) for each place of an array: splitmix64 of place, name and seed."""
+def arbitrary(name: str, offsets: Numbers, seed: int, *, is_coarse: bool = False) -> Numbers:
+    """A number in [-1, 1) for each place of an array: splitmix64 of place, name and seed; coarse ones are quarters."""
     with np.errstate(over="ignore"):
         key = np.uint64(abs(hash_of(name)) + 1_000_003 * seed)
         x = offsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key * np.uint64(0xD1342543DE82EF95)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         x = x ^ (x >> np.uint64(31))
-    return (x >> np.uint64(11)).astype(np.float64) / float(1 << 52) - 1.0
+    found = (x >> np.uint64(11)).astype(np.float64) / float(1 << 52) - 1.0
+    return np.floor(found * 4.0) / 4.0 if is_coarse else found
 
 
 def hash_of(name: str) -> int:
@@ -111,6 +112,8 @@ class BlockReplay:
     seed: int
     integers: Callable[[str, Numbers], Numbers]
     """What arrays of integers hold."""
+    is_coarse: bool = False
+    """Whether many elements are the same."""
     written: dict[str, dict[int, float]] = field(default_factory=dict)
     """By array, what was stored where."""
     read: dict[str, list[Numbers]] = field(default_factory=dict)
@@ -424,7 +427,11 @@ class BlockReplay:
     def _given(self, place: Address, mask: Numbers) -> Numbers:
         name, offset = place.memory.name, place.offset
         self.read.setdefault(name, []).append(offset[mask])
-        result = arbitrary(name, offset, self.seed) if place.memory.is_float else self.integers(name, offset)
+        result = (
+            arbitrary(name, offset, self.seed, is_coarse=self.is_coarse)
+            if place.memory.is_float
+            else self.integers(name, offset)
+        )
         kept = self.written.get(name)
         if kept:
             for thread in np.flatnonzero(mask):

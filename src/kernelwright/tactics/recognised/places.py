@@ -227,14 +227,15 @@ def replay(subject: Subject, launch: Launched, block: Numbers, thread: Numbers, 
                        launch.arguments, seed, small_integers)  # fmt: skip
 
 
-def run_block(subject: Subject, launch: Launched, block: int, seed: int) -> BlockReplay:
-    """One block, carried out.
+def run_block(subject: Subject, launch: Launched, block: int, seed: int, *, is_coarse: bool = False) -> BlockReplay:
+    """One block, carried out; coarse numbers are often the same.
 
     Raises:
         Unfit: it does something that is not followed.
     """
     threads = np.arange(launch.threads)
     found = replay(subject, launch, np.full(launch.threads, block), threads, seed)
+    found.is_coarse = is_coarse
     found.run()
     return found
 
