@@ -56,7 +56,8 @@ class _Memory:
     is_float: bool
     data: Numbers = field(default_factory=lambda: np.zeros(0))
     """Elements of shared memory; of private memory one column a thread."""
-    extents: tuple[int, ...] = ()
+    fields: Mapping[str, _Memory] = field(default_factory=dict)
+    """Of structs: the memory of each field."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,14 @@ class Address:
     """Whether an index gives another array."""
 
 
-Value: TypeAlias = "Numbers | Address"
+@dataclass(frozen=True)
+class _Record:
+    """A struct of numbers for each thread."""
+
+    fields: Mapping[str, Numbers]
+
+
+Value: TypeAlias = "Numbers | Address | _Record"
 
 
 @dataclass
@@ -127,6 +135,7 @@ class BlockReplay:
         macros = self.tree.expanded.macros.values()
         self.numbers = {each.name: each.value for each in macros if each.is_parameter and each.value is not None}
         self.constants = {each.name: each.value for each in self.tree.constants}
+        self.structs = {each.name: each.fields for each in self.tree.structs if each.is_plain and not each.methods}
         self.loops: list[tuple[Numbers, Numbers]] = []
 
     # Running
@@ -229,6 +238,9 @@ class BlockReplay:
             return
         if each.is_pointer:
             is_float = None
+        elif self._fields(each.c_type) is not None:
+            frame.scopes[-1][each.name] = _Variable(self._record(each, frame, mask), None)
+            return
         if each.is_reference:
             frame.scopes[-1][each.name] = self._reference(each.initial, frame)
             return
@@ -240,6 +252,34 @@ class BlockReplay:
             new = self.value(each.initial, frame, mask)
             variable.value = new if isinstance(new, Address) else _merged(mask, self._as(new, is_float), start)
         frame.scopes[-1][each.name] = variable
+
+    def _fields(self, c_type: str) -> tuple[nodes.Declarator, ...] | None:
+        """The fields of a struct of numbers; None for another type."""
+        words = [word for word in c_type.split() if word not in ("const", "struct", "volatile")]
+        found = self.structs.get(words[0]) if len(words) == 1 else None
+        if found and any(each.is_pointer or each.extents or is_float_type(each.c_type) is None for each in found):
+            raise Unfit(f"values of type {c_type} are not followed")
+        return found
+
+    def _record(self, each: nodes.Declarator, frame: _Frame, mask: Numbers) -> Value:
+        if each.initial is None:
+            fields = self._fields(each.c_type) or ()
+            return _Record({own.name: self.whole(0.0 if is_float_type(own.c_type) else 0) for own in fields})
+        if isinstance(each.initial, nodes.Items):
+            return self._made(each.c_type, each.initial.items, frame, mask)
+        return self.value(each.initial, frame, mask)
+
+    def _made(self, c_type: str, given: tuple[nodes.Expression, ...], frame: _Frame, mask: Numbers) -> Value:
+        """A struct of the values of its fields."""
+        fields = self._fields(c_type) or ()
+        if len(fields) != len(given):
+            raise Unfit(f"a {c_type} is made in a way that is not followed")
+        parts: dict[str, Numbers] = {}
+        for own, value in zip(fields, given, strict=True):
+            new = self._as(self.number(value, frame, mask), is_float_type(own.c_type))
+            assert isinstance(new, np.ndarray)
+            parts[own.name] = new
+        return _Record(parts)
 
     def _reference(self, initial: nodes.Expression | None, frame: _Frame) -> _Variable:
         if not isinstance(initial, nodes.Name):
@@ -255,15 +295,20 @@ class BlockReplay:
             count = int(np.prod(extents))
             if count > 1 << 20:
                 raise Unfit(f"{each.name} is too large to be followed")
-            is_float = is_float_type(each.c_type)
-            shape = (count,) if each.is_shared else (count, self.threads)
-            data = np.full(shape, np.nan) if is_float else np.zeros(shape, np.int64)
-            memory = _Memory(each.name, "shared" if each.is_shared else "private", bool(is_float), data, extents)
+            memory = self._memory(each.name, each.c_type, count, is_shared=each.is_shared)
             if not each.is_shared:
                 self._fill(memory, each.initial)
                 return Address(memory, self.whole(0), extents[1:], len(extents) > 1)
             self.shared[key] = memory
         return Address(self.shared[key], self.whole(0), extents[1:], len(extents) > 1)
+
+    def _memory(self, name: str, c_type: str, count: int, *, is_shared: bool) -> _Memory:
+        kind, fields = "shared" if is_shared else "private", self._fields(c_type)
+        if fields is not None:
+            parts = {own.name: self._memory(name, own.c_type, count, is_shared=is_shared) for own in fields}
+            return _Memory(name, kind, False, fields=parts)
+        is_float, shape = bool(is_float_type(c_type)), (count,) if is_shared else (count, self.threads)
+        return _Memory(name, kind, is_float, np.full(shape, np.nan) if is_float else np.zeros(shape, np.int64))
 
     def _fill(self, memory: _Memory, initial: nodes.Expression | None) -> None:
         if initial is None:
@@ -281,8 +326,8 @@ class BlockReplay:
     def number(self, node: nodes.Expression, frame: _Frame, mask: Numbers) -> Numbers:
         """A value that is no pointer."""
         value = self.value(node, frame, mask)
-        if isinstance(value, Address):
-            raise Unfit("a pointer is used as a number")
+        if not isinstance(value, np.ndarray):
+            raise Unfit("something else is used as a number")
         return value
 
     def value(self, node: nodes.Expression, frame: _Frame, mask: Numbers) -> Value:  # noqa: C901
@@ -314,6 +359,10 @@ class BlockReplay:
                 return _merged(test, one, other)
             case nodes.Element():
                 return self.load(self.place(node, frame, mask), mask)
+            case nodes.Member(base=base, name=name, is_arrow=False):
+                whole = self.value(base, frame, mask)
+                if isinstance(whole, _Record) and name in whole.fields:
+                    return whole.fields[name]
             case nodes.Cast():
                 return self._cast(node, frame, mask)
             case nodes.Call():
@@ -372,7 +421,7 @@ class BlockReplay:
     def _binary(self, node: nodes.Binary, frame: _Frame, mask: Numbers) -> Value:
         left = self.value(node.left, frame, mask)
         if node.operator in ("&&", "||"):
-            assert not isinstance(left, Address)
+            assert isinstance(left, np.ndarray)
             first = left != 0
             rest = mask & (first if node.operator == "&&" else ~first)
             second = self.number(node.right, frame, rest) != 0 if rest.any() else first
@@ -389,6 +438,13 @@ class BlockReplay:
 
     def store(self, target: nodes.Expression, new: Value, frame: _Frame, mask: Numbers) -> Value:
         """A value into a variable or memory."""
+        if isinstance(target, nodes.Member) and isinstance(target.base, nodes.Name):
+            owner = self._find(target.base.name, frame)
+            if isinstance(owner.value, _Record) and isinstance(new, np.ndarray):
+                before = owner.value.fields[target.name]
+                merged = np.where(mask, new.astype(before.dtype), before)
+                owner.value = _Record({**owner.value.fields, target.name: merged})
+                return new
         if isinstance(target, nodes.Name):
             variable = self._find(target.name, frame)
             if not variable.is_cell:
@@ -399,24 +455,35 @@ class BlockReplay:
         else:
             place = self.place(target, frame, mask)
         memory, offset = place.memory, place.offset
-        if isinstance(new, Address) or place.is_array:
+        if memory.fields and isinstance(new, _Record):
+            for name, part in memory.fields.items():
+                self._put(Address(part, offset), new.fields[name], mask)
+            return new
+        if not isinstance(new, np.ndarray) or place.is_array or memory.fields:
             raise Unfit("a pointer is stored in memory")
+        self._put(place, new, mask)
+        return new
+
+    def _put(self, place: Address, new: Numbers, mask: Numbers) -> None:
+        memory, offset = place.memory, place.offset
         if memory.kind == "global":
             kept = self.written.setdefault(memory.name, {})
             kept.update(zip(offset[mask].tolist(), new[mask].tolist(), strict=True))
-            return new
+            return
         at = self._inside(place, mask)
         if memory.kind == "shared":
             memory.data[at] = new[mask]
         else:
             memory.data[at, self.lanes[mask]] = new[mask]
-        return new
 
     def load(self, place: Address, mask: Numbers) -> Value:
         """What stands at a place."""
         memory = place.memory
         if place.is_array:
             return place
+        if memory.fields:
+            parts = {name: self.load(Address(part, place.offset), mask) for name, part in memory.fields.items()}
+            return _Record({name: part for name, part in parts.items() if isinstance(part, np.ndarray)})
         if memory.kind == "global":
             return self._given(place, mask)
         result = np.zeros(self.threads, memory.data.dtype)
@@ -461,17 +528,25 @@ class BlockReplay:
                 return Address(whole.memory, offset, whole.extents[1:], len(whole.extents) > 1)
             case nodes.Unary(operator="*", operand=operand):
                 return self.pointer(operand, frame, mask)
+            case nodes.Member(base=nodes.Element() as base, name=name, is_arrow=False):
+                whole = self.place(base, frame, mask)
+                if name in whole.memory.fields:
+                    return Address(whole.memory.fields[name], whole.offset)
             case nodes.Name(name=name) if (found := self._find(name, frame)).is_cell:
                 assert isinstance(found.value, Address)
                 return found.value
         raise Unfit("it stores in a way that is not followed")
 
     def _cast(self, node: nodes.Cast, frame: _Frame, mask: Numbers) -> Value:
+        if self._fields(node.c_type) is not None and len(node.operands) != 1:
+            return self._made(node.c_type, node.operands, frame, mask)
         if len(node.operands) != 1:
             raise Unfit(f"values of type {node.c_type} are not followed")
         inner = self.value(node.operands[0], frame, mask)
         if isinstance(inner, Address):
             return self._retyped(inner, node)
+        if isinstance(inner, _Record):
+            return inner
         if node.is_pointer:
             raise Unfit("a number becomes a pointer")
         return self._as(inner, is_float_type(node.c_type))
@@ -490,7 +565,7 @@ class BlockReplay:
         return Address(self.shared[key], self.whole(0))
 
     def _as(self, value: Value, is_float: bool | None) -> Value:
-        if isinstance(value, Address) or is_float is None:
+        if not isinstance(value, np.ndarray) or is_float is None:
             return value
         return value.astype(np.float64) if is_float else _whole(value)
 
@@ -522,12 +597,14 @@ class BlockReplay:
                 scope[parameter.name] = self._reference(argument, frame)
                 continue
             value = self.value(argument, frame, mask)
-            kind = None if parameter.is_pointer or isinstance(value, Address) else is_float_type(parameter.c_type)
+            kind = is_float_type(parameter.c_type) if isinstance(value, np.ndarray) else None
             scope[parameter.name] = _Variable(self._as(value, kind), kind)
         inner, loops, self.loops = _Frame([scope], ~mask), self.loops, []
         self.statement(function.body, inner, mask)
         self.loops = loops
-        return self.whole(0) if inner.result is None else self._as(inner.result, is_float_type(function.c_type))
+        if not isinstance(inner.result, np.ndarray):
+            return self.whole(0) if inner.result is None else inner.result
+        return self._as(inner.result, is_float_type(function.c_type))
 
     def _exchanged(self, node: nodes.Call, frame: _Frame, mask: Numbers) -> Value:
         """`__shfl_xor_sync(mask, value, distance, width)` and its relatives."""
@@ -593,12 +670,18 @@ def _merged(mask: Numbers, new: Value, old: Value) -> Value:
                 return new
             raise Unfit("a pointer is chosen by the thread")
         return Address(new.memory, np.where(mask, new.offset, old.offset), new.extents, new.is_array)
+    if isinstance(new, _Record) or isinstance(old, _Record):
+        if not isinstance(new, _Record) or not isinstance(old, _Record):
+            raise Unfit("a struct becomes a number")
+        return _Record({name: np.where(mask, part, old.fields[name]) for name, part in new.fields.items()})
     return np.where(mask, new, old)
 
 
 def _arithmetic(operator: str, left: Value, right: Value) -> Value:
     if isinstance(left, Address) or isinstance(right, Address):
         return _moved(operator, left, right)
+    if isinstance(left, _Record) or isinstance(right, _Record):
+        raise Unfit("arithmetic with structs")
     if left.dtype.kind == "b":
         left = left.astype(np.int64)
     if right.dtype.kind == "b":
@@ -622,7 +705,7 @@ def _arithmetic(operator: str, left: Value, right: Value) -> Value:
 def _moved(operator: str, left: Value, right: Value) -> Value:
     if operator == "+" and isinstance(right, Address):
         left, right = right, left
-    if not isinstance(left, Address) or isinstance(right, Address) or operator not in "+-" or left.is_array:
+    if not isinstance(left, Address) or not isinstance(right, np.ndarray) or operator not in "+-" or left.is_array:
         raise Unfit("arithmetic with pointers that is not followed")
     by = right.astype(np.int64)
     return Address(left.memory, left.offset + by if operator == "+" else left.offset - by)

@@ -19,7 +19,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.common.thread_queries import QUERY_VARIABLES
-from kernelwright.tactics.recognised.block_replay import Address, BlockReplay, Numbers, Value
+from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers, Value
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def values_of(
     if isinstance(what.node, nodes.Element | nodes.Unary):
         return run.place(what.node, frame, everyone).offset
     value = run.value(what.node, frame, everyone)
-    assert not isinstance(value, Address)
+    assert isinstance(value, np.ndarray)
     return value
 
 
