@@ -25,6 +25,7 @@ Numbers: TypeAlias = npt.NDArray[Any]
 MAX_STEPS = 150_000
 """Expressions that one block may take; about half a second."""
 _WARP = 32
+_DEEPEST = 12
 _DYNAMIC = 1 << 14
 """Elements of shared memory that the launch sizes."""
 
@@ -128,6 +129,8 @@ class BlockReplay:
     """By array, what was loaded."""
     shared: dict[int, _Memory] = field(default_factory=dict)
     steps: int = 0
+    depth: int = 0
+    """Calls within each other."""
 
     def __post_init__(self) -> None:
         self.lanes = np.arange(self.threads)
@@ -161,7 +164,9 @@ class BlockReplay:
             self.statement(self.kernel.body, self.entry(), np.ones(self.threads, bool))
 
     def whole(self, number: float) -> Numbers:
-        """The same number for each thread."""
+        """The same number for each thread; whole ones wrap at 64 bits."""
+        if isinstance(number, int):
+            number = (number + (1 << 63)) % (1 << 64) - (1 << 63)
         return np.full(self.threads, number)
 
     def statement(self, node: nodes.Statement, frame: _Frame, mask: Numbers) -> None:
@@ -221,6 +226,7 @@ class BlockReplay:
             if not mask.any():
                 break
             continued[:] = False
+            self._step()
             self.loops.append((broken, continued))
             self.statement(node.body, frame, mask)
             self.loops.pop()
@@ -291,6 +297,8 @@ class BlockReplay:
         extents = tuple(
             _DYNAMIC if extent is None else int(self.number(extent, frame, mask)[0]) for extent in each.extents
         ) or (1,)
+        if min(extents) < 1:
+            raise Unfit(f"{each.name} has no elements")
         if key not in self.shared or not each.is_shared:
             count = int(np.prod(extents))
             if count > 1 << 20:
@@ -317,6 +325,8 @@ class BlockReplay:
         if items is None or any(not isinstance(each, nodes.Literal) for each in items):
             raise Unfit(f"{memory.name} is initialised in a way that is not followed")
         memory.data[:] = 0
+        if len(items) > len(memory.data) or memory.fields:
+            raise Unfit(f"{memory.name} is initialised in a way that is not followed")
         for index, each in enumerate(items):
             assert isinstance(each, nodes.Literal)
             memory.data[index] = literal(each)
@@ -332,9 +342,7 @@ class BlockReplay:
 
     def value(self, node: nodes.Expression, frame: _Frame, mask: Numbers) -> Value:  # noqa: C901
         """An expression's value for the threads of the mask; anything for others."""
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise Unfit("a block takes too long to follow")
+        self._step()
         if text := query_text(node):
             return self._query(text)
         match node:
@@ -368,6 +376,11 @@ class BlockReplay:
             case nodes.Call():
                 return self._call(node, frame, mask)
         raise Unfit("it has an expression that is not followed")
+
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise Unfit("a block takes too long to follow")
 
     def _find(self, name: str, frame: _Frame) -> _Variable:
         for scope in reversed(frame.scopes):
@@ -587,6 +600,8 @@ class BlockReplay:
 
     def _called(self, function: nodes.Function, node: nodes.Call, frame: _Frame, mask: Numbers) -> Value:
         scope: dict[str, _Variable] = {}
+        if self.depth > _DEEPEST:
+            raise Unfit(f"{function.name} calls itself")
         if len(function.parameters) != len(node.arguments):
             raise Unfit(f"{function.name} is called with fewer arguments than it has")
         for own, given in zip(function.template_parameters, node.template_arguments, strict=False):
@@ -600,7 +615,9 @@ class BlockReplay:
             kind = is_float_type(parameter.c_type) if isinstance(value, np.ndarray) else None
             scope[parameter.name] = _Variable(self._as(value, kind), kind)
         inner, loops, self.loops = _Frame([scope], ~mask), self.loops, []
+        self.depth += 1
         self.statement(function.body, inner, mask)
+        self.depth -= 1
         self.loops = loops
         if not isinstance(inner.result, np.ndarray):
             return self.whole(0) if inner.result is None else inner.result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,6 +30,8 @@ class Trials:
     size: str
     shortest: int
     """The length that is tried first."""
+    done: dict[object, tuple[Launched, BlockReplay]] = field(default_factory=dict)
+    """Blocks that were run before."""
 
     def run(
         self, length: int, block: int, more: Mapping[str, int] | None = None, *, is_coarse: bool = False
@@ -40,9 +42,12 @@ class Trials:
             Unfit: it does something that is not followed.
         """
         sizes = self.sizes(length, more)
-        launch = launched(self.subject, sizes, floats(self.subject, length))
-        number = block % launch.blocks
-        return launch, run_block(self.subject, launch, number, length, is_coarse=is_coarse)
+        key = tuple(sorted(sizes.items())), length, block, is_coarse
+        if key not in self.done:
+            launch = launched(self.subject, sizes, floats(self.subject, length))
+            run = run_block(self.subject, launch, block % launch.blocks, length, is_coarse=is_coarse)
+            self.done[key] = launch, run
+        return self.done[key]
 
     def sizes(self, length: int, more: Mapping[str, int] | None = None) -> dict[str, int]:
         """The first workload's, with a length and more of other numbers."""
