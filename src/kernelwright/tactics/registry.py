@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelwright.tactics.base import Family, Tactic
 from kernelwright.tactics.contraction.tiles import CONTRACTION_TILES
 from kernelwright.tactics.hoisting.arithmetic import HOIST_ARITHMETIC
+from kernelwright.tactics.hoisting.jam import JAM
 from kernelwright.tactics.hoisting.loads import HOIST
 from kernelwright.tactics.hoisting.sums import REGISTER_SUMS, Summed
 from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
@@ -36,7 +37,7 @@ TACTICS: tuple[Tactic, ...] = (
     GROUP_LANES, Summed(VECTOR_MAP), Plainly(ROW_REGISTERS), Summed(Plainly(ROW_SPLIT)), Summed(Plainly(ROWS)),
     Plainly(ROW_SCAN),
     Plainly(ONE_PASS), Plainly(BLOCK_JOINS), Plainly(BLOCK_ITEMS), Plainly(PRIVATE_BINS),
-    Plainly(VECTOR_LOOPS), WALK_VECTORS, COARSEN,
+    Plainly(VECTOR_LOOPS), WALK_VECTORS, JAM, COARSEN,
     RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, REGISTER_SUMS, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
     NARROW_INDICES, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip

@@ -55,7 +55,7 @@ def slice_of(subject: Subject, node: nodes.Expression) -> QuotedIndex:
     while waiting:
         current = waiting.pop()
         for name, place in _names(current):
-            found = _visible(body, place).get(name)
+            found = visible(body, place).get(name)
             if found is None:
                 if name in parameters and name in changed:
                     raise Unfit(f"{name} changes")
@@ -106,7 +106,7 @@ def _changed(body: nodes.Block) -> frozenset[str]:
     return frozenset(found)
 
 
-def _visible(body: nodes.Block, at: Span) -> dict[str, tuple[nodes.Declarator, bool]]:
+def visible(body: nodes.Block, at: Span) -> dict[str, tuple[nodes.Declarator, bool]]:
     """The variables that a place sees, and whether each is the index of a loop around it."""
     found: dict[str, tuple[nodes.Declarator, bool]] = {}
     current: nodes.Statement | None = body
