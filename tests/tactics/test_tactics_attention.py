@@ -101,6 +101,53 @@ __global__ void f(const float *q, const float *k, const float *v, const int *tab
   }
   o[(seq * heads + head) * dim + d] = acc / l;
 }"""
+MASKED = """
+__global__ void f(const float* q, const float* k, const float* v, const int* lens, float* o, int heads, int len,
+                  int dim, float scale) {
+  __shared__ float raw[256];
+  float* sq = raw;
+  float* sc = raw + dim;
+  const int bh = blockIdx.x, b = bh / heads, t0 = threadIdx.x, n = blockDim.x;
+  for (int d = t0; d < dim; d += n) sq[d] = q[bh * dim + d] * scale;
+  __syncthreads();
+  for (int t = t0; t < len; t += n) {
+    float s = -1e30f;
+    if (t < lens[b]) {
+      s = 0.f;
+      for (int d = 0; d < dim; ++d) s = fmaf(sq[d], k[((size_t)bh * len + t) * dim + d], s);
+    }
+    sc[t] = s;
+  }
+  __syncthreads();
+  float most = -1e30f, total = 0.f;
+  for (int t = 0; t < len; ++t) most = fmaxf(most, sc[t]);
+  for (int t = 0; t < lens[b]; ++t) total += expf(sc[t] - most);
+  for (int d = t0; d < dim; d += n) {
+    float a = 0.f;
+    for (int t = 0; t < lens[b]; ++t) a += expf(sc[t] - most) * v[((size_t)bh * len + t) * dim + d];
+    o[bh * dim + d] = a / total;
+  }
+}"""
+ALONE = """
+__global__ void f(const float* q, const float* k, const float* v, float* o, int rows, int len, int dim) {
+  int id = blockIdx.x * blockDim.x + threadIdx.x;
+  if (id >= rows) return;
+  float acc[16], top = -1e30f, total = 0.f;
+  for (int d = 0; d < dim; d++) acc[d] = 0.f;
+  for (int t = 0; t < len; t++) {
+    float s = 0.f;
+    for (int d = 0; d < dim; d++) s += q[id * dim + d] * k[((size_t)id * len + t) * dim + d];
+    s /= sqrtf((float)dim);
+    if (s > top) {
+      for (int d = 0; d < dim; d++) acc[d] *= expf(top - s);
+      total *= expf(top - s);
+      top = s;
+    }
+    total += expf(s - top);
+    for (int d = 0; d < dim; d++) acc[d] += expf(s - top) * v[((size_t)id * len + t) * dim + d];
+  }
+  for (int d = 0; d < dim; d++) o[id * dim + d] = acc[d] / total;
+}"""
 CONTIGUOUS = {"out": "out float32 b,h,d", "q": "in float32 b,h,d", "kcache": "in float32 b,n,h,d",
               "vcache": "in float32 b,n,h,d", "heads": "int32 =h", "ctx": "int32 =n", "dim": "int32 =d",
               "scale": "float32 =0.5"}  # fmt: skip
@@ -127,7 +174,22 @@ def _pages() -> Subject:
     return subject_of(PAGES, PAGED, ("h", "b"), ("d",), sizes, language="cuda", device=GPU)
 
 
-STYLES = {"three passes": _three_passes, "warps": _warps, "pages": _pages}
+def _masked() -> Subject:
+    arguments = {"q": "in float32 b,h,d", "k": "in float32 b,h,n,d", "v": "in float32 b,h,n,d", "lens": "in int32 b",
+                 "o": "out float32 b,h,d", "heads": "int32 =h", "len": "int32 =n", "dim": "int32 =d",
+                 "scale": "float32 =0.5"}  # fmt: skip
+    sizes = [{"b": 3, "h": 2, "n": 100, "d": 24}]
+    return subject_of(MASKED, arguments, ("b * h",), ("64",), sizes, language="cuda", device=GPU)
+
+
+def _alone() -> Subject:
+    arguments = {"q": "in float32 b,d", "k": "in float32 b,n,d", "v": "in float32 b,n,d", "o": "out float32 b,d",
+                 "rows": "int32 =b", "len": "int32 =n", "dim": "int32 =d"}  # fmt: skip
+    sizes = [{"b": 70, "n": 21, "d": 8}]
+    return subject_of(ALONE, arguments, ("ceil_div(b, 32)",), ("32",), sizes, language="cuda", device=GPU)
+
+
+STYLES = {"three passes": _three_passes, "warps": _warps, "pages": _pages, "masked": _masked, "alone": _alone}
 
 
 def _split(subject: Subject) -> Rewrite | NotApplicable:

@@ -20,7 +20,7 @@ from kernelwright.tactics.common.thread_queries import query_text
 from kernelwright.tactics.common.traffic_model import MOST
 from kernelwright.tactics.recognised.attention_facts import Attention, Keys, attention_of
 from kernelwright.tactics.recognised.attention_text import JOIN, PARTS
-from kernelwright.tactics.recognised.places import QuotedIndex, launched, quoted, values_of
+from kernelwright.tactics.recognised.places import QuotedIndex, launched, numbers_of, quoted, values_of
 from kernelwright.tactics.recognised.row_text import RowWriting
 from kernelwright.tactics.recognised.trials import floats
 from kernelwright.tactics.rows.text import LOAD_HINTS, LOAD_WHY, hinted_access
@@ -118,7 +118,7 @@ def _split(writing: _Writing, heads: int) -> int:
     for sizes in subject.sizes():
         launch = launched(subject, sizes, floats(subject, 0))
         zero = np.zeros(1, np.int64)
-        lengths.append(int(values_of(subject, launch, found.length, zero, zero, {})[0]))
+        lengths.append(int(numbers_of(subject, launch, found.length, zero, zero)[0]))
     is_data = any(isinstance(n, nodes.Element) for n in _all_nodes(found.length))
     most = 16 if is_data else max(1, min(lengths) // _SHORTEST)
     return max(each for each in _SPLITS if each <= max(1, min(wanted, most)))

@@ -15,8 +15,8 @@ import numpy as np
 from kernelwright.analysis.facts import Array
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import refuse_aliases
-from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers, arbitrary
-from kernelwright.tactics.recognised.places import Launched, QuotedIndex, values_of
+from kernelwright.tactics.recognised.block_replay import MAX_STEPS, BlockReplay, Numbers, arbitrary
+from kernelwright.tactics.recognised.places import Launched, QuotedIndex, numbers_of, values_of
 from kernelwright.tactics.recognised.trials import (
     Trials,
     elements,
@@ -31,6 +31,8 @@ from kernelwright.tactics.recognised.trials import (
 
 _SHORT = (6, 13, 37)
 """Keys while a kernel is tried: fewer than a warp has threads, and more."""
+_SHORTER = (6, 9, 13)
+"""The same where threads take many steps for each."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class _Hypotheses:
     ) -> Iterator[Numbers]:  # fmt: skip
         """For each row of a block: where its keys start."""
         subject = self.trials.subject
-        counts = values_of(subject, launch, length, np.full(len(rows), block), rows, {})
+        counts = numbers_of(subject, launch, length, np.full(len(rows), block), rows)
         for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
             if not 0 < count < 512:
                 raise Unfit("a row has no keys, or too many to be tried")
@@ -198,7 +200,9 @@ class _Hypotheses:
     def _holds(self, found: Attention) -> bool:
         """Whether the formula gives what other blocks leave at other lengths."""
         dim = 0
-        for length, block in zip(_SHORT, (0, -1, 1), strict=True):
+        first = self.trials.run(_SHORT[0], 0)[1]
+        lengths = _SHORT if first.steps * _SHORT[-1] < MAX_STEPS * _SHORT[0] else _SHORTER
+        for length, block in zip(lengths, (0, -1, 1), strict=True):
             launch, run = self.trials.run(length, block)
             dim = dim or row_count(launch, run, found.out.array, found.threads)
             try:

@@ -16,7 +16,7 @@ import numpy as np
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import refuse_aliases
 from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers, arbitrary
-from kernelwright.tactics.recognised.places import Launched, QuotedIndex, values_of
+from kernelwright.tactics.recognised.places import Launched, QuotedIndex, numbers_of, values_of
 from kernelwright.tactics.recognised.trials import (
     CLOSE,
     Trials,
@@ -208,7 +208,7 @@ class _Hypotheses:
     def _number(self, launch: Launched, length: QuotedIndex, threads: int) -> int:
         """Elements of a row; 0 where rows differ."""
         rows = row_threads(launch, threads)
-        found = values_of(self.trials.subject, launch, length, np.zeros(len(rows), np.int64), rows, {})
+        found = numbers_of(self.trials.subject, launch, length, np.zeros(len(rows), np.int64), rows)
         return int(found[0]) if (found == found[0]).all() else 0
 
     def _holds(self, found: Extremes, length: QuotedIndex, size: int, block: int, is_coarse: bool) -> bool:

@@ -6,7 +6,7 @@ of pages, heads that share a key) is asked again, by other threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.common.thread_queries import QUERY_VARIABLES
-from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers, Value
+from kernelwright.tactics.recognised.block_replay import BlockReplay, Frame, Numbers, Value
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,8 @@ class Launched:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     arguments: Mapping[str, float | int | bool]
+    most: int
+    """The largest number that arrays of integers hold."""
 
     @property
     def threads(self) -> int:
@@ -157,8 +159,10 @@ class Launched:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
-def launched(subject: Subject, sizes: Mapping[str, int], floats: Mapping[str, float]) -> Launched:
+def launched(subject: Subject, sizes: Mapping[str, int], floats: Mapping[str, float], most: int = 8) -> Launched:
     """How the kernel is launched on these sizes, with these numbers for its by-value floats.
+
+    `most` is the largest number that arrays of integers hold.
 
     Raises:
         Unfit: something of it has no value.
@@ -183,7 +187,7 @@ def launched(subject: Subject, sizes: Mapping[str, int], floats: Mapping[str, fl
             if scalar is None:
                 raise Unfit(f"what {each.name} is, is not known")
             arguments[each.name] = number_of(scalar, {**defaults, **sizes})
-    return Launched(three(step.grid), three(step.block), arguments)
+    return Launched(three(step.grid), three(step.block), arguments, most)
 
 
 def number_of(expression: Expression, names: Mapping[str, Config]) -> int:
@@ -201,9 +205,10 @@ def number_of(expression: Expression, names: Mapping[str, Config]) -> int:
     return value
 
 
-def small_integers(name: str, offsets: Numbers) -> Numbers:
-    """What arrays of integers hold while a block is tried: lengths that are short, places anywhere."""
-    return 3 + (offsets * 7 + len(name)) % 11
+def integers_up_to(most: int) -> Callable[[str, Numbers], Numbers]:
+    """What arrays of integers hold in a trial: lengths from the half of `most` up to it, places anywhere."""
+    least = (most + 1) // 2
+    return lambda name, offsets: least + (offsets * 7 + len(name)) % (most - least + 1)
 
 
 def words_of(launch: Launched, block: Numbers, thread: Numbers) -> dict[str, tuple[Value, Value, Value]]:
@@ -224,7 +229,7 @@ def words_of(launch: Launched, block: Numbers, thread: Numbers) -> dict[str, tup
 def replay(subject: Subject, launch: Launched, block: Numbers, thread: Numbers, seed: int) -> BlockReplay:
     """Threads of blocks, ready to run or to be asked for the value of an expression."""
     return BlockReplay(subject.analysis.tree, subject.analysis.function, words_of(launch, block, thread), len(thread),
-                       launch.arguments, seed, small_integers)  # fmt: skip
+                       launch.arguments, seed, integers_up_to(launch.most))  # fmt: skip
 
 
 def run_block(subject: Subject, launch: Launched, block: int, seed: int, *, is_coarse: bool = False) -> BlockReplay:
@@ -243,10 +248,23 @@ def run_block(subject: Subject, launch: Launched, block: int, seed: int, *, is_c
 def values_of(
     subject: Subject, launch: Launched, what: QuotedIndex, block: Numbers, thread: Numbers, given: Mapping[str, Numbers]
 ) -> Numbers:
-    """What an expression is for some threads: an element's place in its array, or a number.
+    """Which element of its array an expression is, for some threads.
 
     `given` are loop indices, by name; others are 0.
     """
+    run, frame, everyone = _prepared(subject, launch, what, block, thread, given)
+    return run.place(what.node, frame, everyone).offset
+
+
+def numbers_of(subject: Subject, launch: Launched, what: QuotedIndex, block: Numbers, thread: Numbers) -> Numbers:
+    """An expression's value for some threads."""
+    run, frame, everyone = _prepared(subject, launch, what, block, thread, {})
+    return run.number(what.node, frame, everyone)
+
+
+def _prepared(
+    subject: Subject, launch: Launched, what: QuotedIndex, block: Numbers, thread: Numbers, given: Mapping[str, Numbers]
+) -> tuple[BlockReplay, Frame, Numbers]:
     run = replay(subject, launch, block, thread, 0)
     frame, everyone = run.entry(), np.ones(len(thread), bool)
     for each in what.free:
@@ -255,11 +273,7 @@ def values_of(
         run.store(nodes.Name(each.place, each.name), given.get(each.name, run.whole(0)), frame, everyone)
     for each in what.declared:
         run.declare(each, frame, everyone)
-    if isinstance(what.node, nodes.Element | nodes.Unary):
-        return run.place(what.node, frame, everyone).offset
-    value = run.value(what.node, frame, everyone)
-    assert isinstance(value, np.ndarray)
-    return value
+    return run, frame, everyone
 
 
 # Text

@@ -14,7 +14,15 @@ from kernelwright.source.loop_headers import read_header
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers
-from kernelwright.tactics.recognised.places import Launched, QuotedIndex, launched, run_block, slice_of, values_of
+from kernelwright.tactics.recognised.places import (
+    Launched,
+    QuotedIndex,
+    launched,
+    numbers_of,
+    run_block,
+    slice_of,
+    values_of,
+)
 
 CLOSE = 1e-6
 """How far numbers of one formula may be from each other, in float64."""
@@ -44,7 +52,7 @@ class Trials:
         sizes = self.sizes(length, more)
         key = tuple(sorted(sizes.items())), length, block, is_coarse
         if key not in self.done:
-            launch = launched(self.subject, sizes, floats(self.subject, length))
+            launch = launched(self.subject, sizes, floats(self.subject, length), length)
             run = run_block(self.subject, launch, block % launch.blocks, length, is_coarse=is_coarse)
             self.done[key] = launch, run
         return self.done[key]
@@ -89,7 +97,7 @@ class Trials:
                 continue
             try:
                 made = slice_of(self.subject, header.bound)
-                values_of(self.subject, launch, made, np.zeros(len(rows), np.int64), rows, {})
+                numbers_of(self.subject, launch, made, np.zeros(len(rows), np.int64), rows)
             except Unfit:
                 continue
             if not made.free:
@@ -143,14 +151,14 @@ class Trials:
 
 
 def length_sizes(subject: Subject) -> tuple[str, ...]:
-    """Sizes that loops end at."""
+    """Sizes that loops end at, the largest first."""
     found: dict[str, None] = {}
     for loop in subject.analysis.facts.loops:
         for name in loop.bound.names if loop.bound is not None else ():
             scalar = subject.scalar(name)
             for each in sorted(scalar.names) if scalar is not None else ():
                 found[each] = None
-    return tuple(found)
+    return tuple(sorted(found, key=lambda name: -subject.sizes()[0].get(name, 0)))
 
 
 def rows_of(subject: Subject, array: str, count: str) -> str:
