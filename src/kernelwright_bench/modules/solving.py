@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.errors import InfrastructureError, KernelwrightError, StoreError, UsageError, UserError
+from kernelwright.errors import (
+    BudgetTooShort,
+    InfrastructureError,
+    KernelwrightError,
+    StoreError,
+    UsageError,
+    UserError,
+)
 from kernelwright.evaluate.device.lock import DeviceLock
 from kernelwright.evaluate.process.worker_process import WorkerProcess, WorkerSettings
 from kernelwright.export.subject import ExportedRun
@@ -34,6 +41,7 @@ from kernelwright.source.language import Language
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.run_start import run_started
 from kernelwright.tuning.tune import TuningProblem
 from kernelwright_bench.modules.command import compare_answer, compared
 from kernelwright_bench.modules.official import FACTORY as EVALUATOR
@@ -309,6 +317,11 @@ def _optimised(
             raise Interrupted
         found |= {"claim": tree_verdict_text(result), "verdict": result.verdict.kind.value}
         answer.write_bytes(_answer(result, found))
+    except BudgetTooShort as error:  # nothing was judged here, and others judge the answer
+        subject = TuningProblem.load(problem)
+        started = run_started(subject.problem, machine.known, settings.tune, {}, problem_id="", record={}, space=None)
+        found |= {"claim": f"nothing was: {error.message}", "is_plain": True}
+        answer.write_bytes(model_new(subject.problem, subject.baseline, started, found["claim"]))
     except KernelwrightError as error:
         found["why"] = _told(error)
     return found
