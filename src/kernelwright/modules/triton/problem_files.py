@@ -440,4 +440,4 @@ def _python(text: str) -> str:
 
 def _wide(call: WatchedCall, name: str) -> str:
     dtype = next(each["dtype"] for each in call.arguments if each["name"] == name)
-    return {"float": "float64", "bool": "bool"}.get(DTYPES[dtype].kind, "int64")
+    return "float64" if DTYPES[dtype].kind == "float" else dtype  # whole numbers wrap around as the kernel's do
