@@ -544,16 +544,17 @@ def test_a_constant_that_must_have_the_value_of_another_one_gets_it(installed, t
 BITS = (
     HEAD
     + """@triton.jit
-def bits_kernel(x, seen, counts, n, BLOCK: tl.constexpr):
+def bits_kernel(x, seen, counts, sums, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     values = tl.load(x + at, mask=at < n, other=0.0)
     tl.store(counts + at, tl.where(values > 0, 1, 0) << 31, mask=at < n)
     tl.store(seen + at, values > 0, mask=values > 0)
+    tl.store(sums + at, tl.load(sums + at, mask=at < n) | (tl.where(values > 0, 1, 0) << 31), mask=at < n)
 
 
 def bits(x):
     seen, counts = torch.zeros(x.numel(), dtype=torch.bool), torch.zeros(x.numel(), dtype=torch.int32)
-    bits_kernel[(1,)](x, seen, counts, x.numel(), BLOCK=128)
+    bits_kernel[(1,)](x, seen, counts, torch.ones_like(counts), x.numel(), BLOCK=128)
     return seen, counts
 
 

@@ -391,6 +391,10 @@ def _kernel_reference(call: WatchedCall, stem: str, header: Header) -> str:
         f"    {name} = torch.zeros([{', '.join(map(sizes.text, shape))}], dtype=torch.{_wide(call, name)})\n"
         for name, shape in shapes.items()
     )
+    whole = [each for each in _passed(call) if each["kind"] == "tensor" and DTYPES[each["dtype"]].is_integer]
+    made += "".join(
+        f"    {each['name']} = {each['name']}.to(torch.{each['dtype']})\n" for each in whole if each["role"] != "output"
+    )
     given = ", ".join(f'"{each["name"]}": {each["name"]}' for each in _passed(call))
     fixed = {**{each.name: each.default for each in header.parameters if each.name not in OPTIONS}}
     constants = "".join(f"    {name} = {value!r}\n" for name, value in fixed.items())
