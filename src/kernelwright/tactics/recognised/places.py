@@ -40,8 +40,8 @@ class QuotedIndex:
         )
 
 
-def slice_of(subject: Subject, node: nodes.Expression) -> QuotedIndex:
-    """What an expression is made of.
+def slice_of(subject: Subject, node: nodes.Expression, left_out: frozenset[str] = frozenset()) -> QuotedIndex:
+    """What an expression is made of, but for what is `left_out`.
 
     Raises:
         Unfit: it depends on what changes, or on what memory of the block holds.
@@ -55,6 +55,8 @@ def slice_of(subject: Subject, node: nodes.Expression) -> QuotedIndex:
     while waiting:
         current = waiting.pop()
         for name, place in _names(current):
+            if name in left_out:
+                continue
             found = visible(body, place).get(name)
             if found is None:
                 if name in parameters and name in changed:
@@ -256,10 +258,15 @@ def values_of(
     return run.place(what.node, frame, everyone).offset
 
 
-def numbers_of(subject: Subject, launch: Launched, what: QuotedIndex, block: Numbers, thread: Numbers) -> Numbers:
-    """An expression's value for some threads."""
+def numbers_of(
+    subject: Subject, launch: Launched, what: QuotedIndex, block: Numbers, thread: Numbers,
+    given: Mapping[int, Numbers] | None = None, seed: int = 0,
+) -> Numbers:  # fmt: skip
+    """An expression's value for some threads; `given` are values of parts, by identity of the node."""
     run, frame, everyone = _prepared(subject, launch, what, block, thread, {})
-    return run.number(what.node, frame, everyone)
+    run.given, run.seed = dict(given or {}), seed
+    with np.errstate(all="ignore"):
+        return run.number(what.node, frame, everyone)
 
 
 def _prepared(

@@ -83,6 +83,12 @@ class RowWriting:
         }  # fmt: skip
         return Places((), words)
 
+    def one_launch(self, text: str) -> LaunchStep:
+        """The kernel's body with words filled in."""
+        step = only_shape(self.subject)
+        self._kernel(text, "")
+        return step
+
     def two_launches(self, first: str, second: str, scratch: Sequence[tuple[str, str, str, str]]) -> LaunchStep:
         """Both kernels' bodies with words filled in, one launched after the other.
 
@@ -92,26 +98,13 @@ class RowWriting:
             scratch: for each array: what the text calls it, its C type, its dtype, how many elements it has.
         """
         plan, w = self.plan, self.words
-        function, step = self.subject.analysis.function, only_shape(self.subject)
-        data = self.subject.source.encode("utf-8", "surrogatepass")
-        head, body = function.name_place.span, function.body.place.span
-        between = data[head.end : body.start].decode("utf-8", "surrogatepass")
-        closing = between.rfind(")")
-        if closing < 0 or between[closing + 1 :].strip() or "__grid_constant__" in between:
-            raise Unfit("its parameters are written in a way that is not understood")
+        step = only_shape(self.subject)
         pointers = "".join(f", {c_type} *{w[what]}" for what, c_type, _, _ in scratch)
-        words = {**w, "ARGS": ", ".join(each.name for each in function.parameters)}
-        plan.insert(head.end + len(between[:closing].encode("utf-8", "surrogatepass")), pointers)
-        plan.replace(body, filled(first, words))
-        opening = data[declaration_start(self.subject.source, function) : head.start].decode("utf-8", "surrogatepass")
-        for mark in function.attributes:
-            if "__launch_bounds__" in mark.text or "__maxnreg__" in mark.text:
-                plan.replace(mark.span, "")
-                opening = opening.replace(mark.text, "")
+        head, words = self._kernel(first, pointers), {**w, "ARGS": self._arguments()}
         name = w["joined"]
-        plan.insert(
-            body.end, f"\n\n{opening}{name}{between[:closing]}{pointers}{between[closing:]}{filled(second, words)}"
-        )
+        opening, parameters, closing = head
+        end = self.subject.analysis.function.body.place.span.end
+        plan.insert(end, f"\n\n{opening}{name}{parameters}{pointers}{closing}{filled(second, words)}")
         steps = []
         for one in plan.header.steps:
             steps += [one, replace(one, entry=name)] if one == step else [one]
@@ -119,6 +112,28 @@ class RowWriting:
         for what, _, dtype, count in scratch:
             plan.header = plan.header.with_scratch(scratch_argument(w[what], dtype, (count,)), step.entry, name)
         return step
+
+    def _arguments(self) -> str:
+        return ", ".join(each.name for each in self.subject.analysis.function.parameters)
+
+    def _kernel(self, text: str, pointers: str) -> tuple[str, str, str]:
+        """Write the kernel's body and more parameters; its head before its name, its parameters, what ends them."""
+        plan, function = self.plan, self.subject.analysis.function
+        data = self.subject.source.encode("utf-8", "surrogatepass")
+        head, body = function.name_place.span, function.body.place.span
+        between = data[head.end : body.start].decode("utf-8", "surrogatepass")
+        closing = between.rfind(")")
+        if closing < 0 or between[closing + 1 :].strip() or "__grid_constant__" in between:
+            raise Unfit("its parameters are written in a way that is not understood")
+        if pointers:
+            plan.insert(head.end + len(between[:closing].encode("utf-8", "surrogatepass")), pointers)
+        plan.replace(body, filled(text, {**self.words, "ARGS": self._arguments()}))
+        opening = data[declaration_start(self.subject.source, function) : head.start].decode("utf-8", "surrogatepass")
+        for mark in function.attributes:
+            if "__launch_bounds__" in mark.text or "__maxnreg__" in mark.text:
+                plan.replace(mark.span, "")
+                opening = opening.replace(mark.text, "")
+        return opening, between[:closing], between[closing:]
 
 
 def filled(text: str, words: Mapping[str, str]) -> str:
