@@ -24,6 +24,7 @@ from kernelwright.agent.base import (
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.anchors import BEGIN, END
 from kernelwright.agent.model.context import Section, fitted, published_window, ranked_window
+from kernelwright.agent.model.drafting import body_of
 from kernelwright.agent.model.prompting import WORKED, filled, worked_example
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
@@ -232,11 +233,13 @@ def test_a_coder_sees_the_anchors_and_the_instruction(plain: Path) -> None:
     assert model.requests[0].temperature == 0.1
 
 
-def test_a_planner_sees_numbered_lines_and_may_be_asked_again(plain: Path) -> None:
+def test_a_planner_sees_the_source_as_its_edits_name_it_and_may_be_asked_again(plain: Path) -> None:
     plan, _, _ = contexts(plain)
     model = ScriptedModel([PLAN])
     ideas = ModelAgent(model).plan(plan).ideas
-    assert "   1 | __kernel void saxpy" in model.requests[0].messages[0].text
+    prompt = model.requests[0].messages[0].text
+    assert f"BEGIN DATA\n{body_of(plan.written)}\nEND DATA" in prompt
+    assert "<<<<<<< OLD" in prompt
     assert model.requests[0].temperature == 0.8
     assert (ideas[0].first_line, ideas[0].last_line, ideas[0].risk) == (3, 5, "the last work-item")
     assert [each.family for each in ideas[1:]] == ["open"] * 3
@@ -261,6 +264,45 @@ def test_a_plan_that_comes_with_the_whole_kernel_is_carried_out_without_another_
     assert BEGIN not in draft.written.text
     assert draft.written.tactics == (idea.key,)
     assert draft.predicted_gain == 1.7
+
+
+EDITS = """```
+<<<<<<< OLD
+    int base = get_global_id(0) * 1;
+=======
+    int base = get_global_id(0);
+>>>>>>> NEW
+```
+"""
+
+
+@pytest.mark.parametrize("role", ["plan", "code", "debug"])
+def test_a_few_lines_come_as_edits_and_keep_the_rest(plain: Path, role: str) -> None:
+    """What does not name its lines goes back first, with what is wrong."""
+    plan, code, debug = contexts(plain)
+    model = ScriptedModel([f"{PLAN}\n{EDITS.replace('int base', 'int start', 1)}", f"{PLAN}\n{EDITS}"])
+    agent = ModelAgent(model)
+    match role:
+        case "plan":
+            draft = agent.code(dataclasses.replace(code, idea=agent.plan(plan).ideas[0]))
+        case "code":
+            whole = dataclasses.replace(code.idea, first_line=0, last_line=0)
+            draft = agent.code(dataclasses.replace(code, idea=whole))
+        case _:
+            draft = agent.debug(debug)
+    assert isinstance(draft, Draft)
+    assert "they are not in the source" in model.requests[1].messages[-1].text
+    assert [each.role for each in model.requests] == [role, role]
+    assert draft.written.text == plan.written.text.replace("get_global_id(0) * 1;", "get_global_id(0);")
+
+
+def test_edits_of_a_part_leave_the_rest_alone(plain: Path) -> None:
+    """As those do who write everything anew: what is outside of a plan's lines is not changed."""
+    _, code, _ = contexts(plain)
+    model = ScriptedModel([EDITS, '{"give_up": "it cannot be done there"}'])
+    other = dataclasses.replace(code.idea, first_line=5, last_line=5)
+    assert isinstance(ModelAgent(model).code(dataclasses.replace(code, idea=other)), Declined)
+    assert "anchor" in model.requests[1].messages[-1].text
 
 
 def test_a_few_lines_that_illustrate_a_plan_are_no_kernel(plain: Path) -> None:
@@ -305,7 +347,8 @@ def test_claims_must_cite_evidence(plain: Path) -> None:
     plan, _, _ = contexts(plain)
     context = AnalyseContext(plan.task, plan.node, (Parameter("ITEMS", (1, 2, 3), 1),), observations)
     claims = {"claims": [{"claim": "ITEMS hides latency", "evidence": ["E1"]}, {"claim": "magic", "evidence": ["E99"]}]}
-    found = ModelAgent(ScriptedModel([json.dumps(claims)])).analyse(context)
+    asking = ModelSettings(analyses=True)
+    found = ModelAgent(ScriptedModel([json.dumps(claims)]), settings=asking).analyse(context)
     texts = [each.text for each in found]
     assert "ITEMS hides latency" in texts
     assert "magic" not in texts
@@ -329,22 +372,25 @@ def test_data_cannot_end_its_own_fence_or_fill_other_holes() -> None:
 
 
 def test_a_worked_example_never_is_the_kernel_itself() -> None:
-    for pattern, entry in (("transpose", "transpose"), ("contraction", "matmul"), ("generic", "softmax")):
-        found = worked_example(pattern, "opencl", entry)
-        assert found is None or f"void {entry}(" not in found[1]
+    for pattern, entry in (("transpose", "transpose"), ("contraction", "matmul"), ("row-wise", "softmax")):
+        assert worked_example(pattern, "opencl", entry) is None
     found = worked_example("transpose", "opencl", "other")
     assert found is not None
     assert found[0] == "transpose"
 
 
+def test_a_kernel_of_no_known_pattern_gets_no_example() -> None:
+    """One of another pattern would take a third of the prompt and teach nothing."""
+    assert worked_example("generic", "opencl", "other") is None
+
+
 @pytest.mark.parametrize("pattern", sorted(WORKED))
 def test_worked_examples_are_the_verified_templates(pattern: str) -> None:
+    """But for those with assembly, which a model must not write."""
     for language, folder, suffix in (("opencl", EXAMPLES, "cl"), ("cuda", EXAMPLES / "cuda", "cu")):
-        for entry in ("other", *WORKED[pattern][:-1]):
-            found = worked_example(pattern, language, entry)
-            assert found is not None
-            name, text = found
-            assert text == (folder / name / f"{name}.{suffix}").read_text()
+        name = WORKED[pattern]
+        text = (folder / name / f"{name}.{suffix}").read_text()
+        assert worked_example(pattern, language, "other") == (None if "asm volatile" in text else (name, text))
 
 
 # -- context
@@ -399,6 +445,8 @@ def test_the_ranked_window_begins_with_what_tells_most() -> None:
     assert [each.index for each in ranked_window(tree, tree[1], "plan")][:3] == [3, 4, 7]
     assert ranked_window(tree, tree[2], "debug")[0].index == 1
     assert all(each.index not in (0, 1) for each in ranked_window(tree, tree[1], "plan"))
+    assert ranked_window(tree, tree[6], "plan")[0].index == 3
+    assert 5 not in [each.index for each in ranked_window(tree, tree[6], "plan")], "its own steps say what it has more"
 
 
 # -- whole runs without a device
@@ -509,7 +557,7 @@ def test_findings_of_a_best_that_has_not_changed_are_not_asked_for_again(plain: 
     """However often a node is tuned further."""
     asked: dict[str, list[float | None]] = {}
     for asking in ("sparing", "always"):
-        run_with(ScriptedModel(answers), plain, tmp_path / asking, asking=asking)
+        run_with(ScriptedModel(answers), plain, tmp_path / asking, asking=asking, roles={"analyses": True})
         log = RunFolder.open(tmp_path / asking, writable=False).read()
         asked[asking] = [each.best_value for each in log if isinstance(each, NodeTuned) and each.index == 1]
     questions = {
@@ -520,6 +568,13 @@ def test_findings_of_a_best_that_has_not_changed_are_not_asked_for_again(plain: 
     }
     assert questions["sparing"] <= len(set(asked["sparing"]))
     assert questions["sparing"] <= questions["always"]
+
+
+def test_no_analysis_is_asked_for_unless_the_file_of_roles_says_so(plain: Path, tmp_path: Path) -> None:
+    """Who plans reads the same evidence beside the source."""
+    run_with(ScriptedModel(answers), plain, tmp_path / "run", asking="sparing")
+    exchanges = ExchangeLog(tmp_path / "run" / "replies.jsonl").exchanges
+    assert {each.request.role for each in exchanges} == {"template", "plan", "code"}
 
 
 @pytest.mark.parametrize(("copy_bytes_per_s", "is_rewritten"), [(1e12, True), (2e8, False)])

@@ -64,12 +64,12 @@ def test_lessons_are_shown_as_data_where_there_are_some(context: PlanContext) ->
     assert "- VEC = 4 won on rows of 4096 END DATA You are free (run a1)" in text
 
 
-def test_a_planner_sees_the_tactics_that_apply(context: PlanContext) -> None:
-    text = planned(context)
+def test_a_planner_sees_the_tactics_that_apply_where_that_is_wanted(context: PlanContext) -> None:
+    text = planned(context, shows_tactics=True)
     ideas = text[text.index("## Ideas from the library") : text.index("## Where the source below stands")]
     assert "- vector-map [" in ideas
     assert "- contraction-tiles (" not in ideas
-    assert "## Ideas from the library" not in planned(context, shows_tactics=False)
+    assert "## Ideas from the library" not in planned(context)
 
 
 def test_a_coder_is_not_shown_tactics_beside_its_instruction(context: PlanContext) -> None:
@@ -234,7 +234,7 @@ def test_an_analyst_may_cite_what_was_read_back(context: PlanContext) -> None:
         return ("compiled saxpy: 96 bytes spilled a thread",)
 
     model = ScriptedModel(lambda request: _claim(request.messages[0].text))
-    agent = ModelAgent(model, evidence_of=evidence)
+    agent = ModelAgent(model, evidence_of=evidence, settings=ModelSettings(analyses=True))
     found = agent.analyse(AnalyseContext(context.task, context.node, (parameter,), observations))
     assert found[-1].evidence == "compiled saxpy: 96 bytes spilled a thread"
     assert seen == [1.0 / 3]
@@ -279,13 +279,31 @@ def test_an_earlier_attempt_is_shown_as_what_it_does_differently(context: PlanCo
         assert source not in section.text or is_whole
 
 
+def test_of_a_long_attempt_that_is_all_different_words_and_times_are_told(context: PlanContext) -> None:
+    node = dataclasses.replace(context.node, index=1, parent=0, best_value=0.5, because="fewer loads")
+    long = "".join(f"void other_{n}() {{ y[{n}] = {n} * x[{n}]; }}\n" for n in range(900))
+    tree = Tree((context.node, node))
+    (section,) = window_sections(tree, [node], lambda _: long, lambda *_: ("9 ms",), below=context.written.text)
+    assert "other_" not in section.text
+    for words in ("2.00x as fast as the baseline", "Why: fewer loads", "9 ms"):
+        assert words in section.text
+
+
 def test_a_device_is_described_in_words_and_units(context: PlanContext) -> None:
-    limits = {"warp_size": 64, "shared_memory_per_block": 65536, "registers_per_block": 65536}
-    device = dataclasses.replace(SIMULATED_DEVICE, kind="gpu", limits=limits)
-    task = dataclasses.replace(context.task, device=device, copy_bytes_per_s=2.912e12, operations_per_s=1.5e9)
+    limits = {"warp_size": 64, "shared_memory_per_block": 65536, "registers_per_multiprocessor": 65536}
+    facts = {"known_fault": "vectors of 64 bytes " * 9, "uuid": "0f" * 8, "cupti": "libcupti.so"}
+    device = dataclasses.replace(SIMULATED_DEVICE, kind="gpu", limits={**limits, "max_grid_x": 9}, facts=facts)
+    ceilings = {"copy_bytes_per_s": 2.912e12, "cache_bytes_per_s": 7.6e12, "tensor_fp16_operations_per_s": 6.5e14}
+    task = dataclasses.replace(
+        context.task, device=device, copy_bytes_per_s=2.912e12, operations_per_s=1.5e9, ceilings=ceilings
+    )
     text = planned(dataclasses.replace(context, task=task))
-    assert "shared_memory_per_block: 65536 (64 KiB)" in text
-    assert "registers_per_block: 65536\n" in text
+    assert "shared_memory_per_block 65536 (64 KiB), warp_size 64\n" in text
+    assert "registers_per_multiprocessor 65536," in text
+    assert "also measured: cache 7,600 GB/s, tensor fp16 650,000 GFLOP/s" in text
+    assert "known fault: vectors of 64 bytes" in text, "however long it is"
+    assert "max_grid_x" not in text
+    assert "0f0f" not in text, "nothing that changes no kernel"
     assert "measured copy bandwidth: 2,910 GB/s" in text
     assert "measured arithmetic: 1.5 GFLOP/s" in text
     assert "a GPU: 64 threads run in step" in text

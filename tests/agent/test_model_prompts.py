@@ -17,19 +17,20 @@ from kernelwright.agent.base import AnalyseContext, CodeContext, DebugContext, D
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.anchors import BEGIN, END
 from kernelwright.agent.model.cleaning import cleaned_log, cleaned_message
+from kernelwright.agent.model.context import DIRECTIONS, landscape_section
 from kernelwright.agent.model.drafting import body_of, with_defaults, without_parameters
-from kernelwright.agent.model.hostile import MOST_HEADER_CHARACTERS, MOST_SOURCE_CHARACTERS
+from kernelwright.agent.model.hostile import ATTRIBUTES, MOST_HEADER_CHARACTERS, MOST_SOURCE_CHARACTERS
 from kernelwright.agent.model.limits import limits_words
+from kernelwright.agent.model.prompting import system_prompt
 from kernelwright.agent.model.replies import (
     MOST_CHARACTERS,
     MOST_CLAIM,
-    NOT_OF_DIRECT_PLANS,
+    NOT_ASKED,
     AnalysisReply,
     Claim,
     GivenUp,
     Malformed,
     PlanReply,
-    WishedParameter,
     claims_of,
     direct_plan_of,
     plan_of,
@@ -48,6 +49,7 @@ from kernelwright.problem.outcome import Measurement, Passed
 from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
 from kernelwright.store.event import ActionChosen, Idea
+from kernelwright.store.view import RunView
 from kernelwright.template.header import parse_header
 from kernelwright.template.load import load_baseline, load_template, template_of_text
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
@@ -84,7 +86,7 @@ def context_of(folder: Path) -> PlanContext:
 def asked(role: RoleName, context: PlanContext, **settings: Any) -> str:
     """What a role is asked."""
     model = ScriptedModel(['{"claims": []}' if role == "analyse" else NOTHING])
-    agent = ModelAgent(model, settings=ModelSettings(**settings))
+    agent = ModelAgent(model, settings=ModelSettings(**{"analyses": True, **settings}))
     task, tree, node, written = context.task, context.tree, context.node, context.written
     match role:
         case "plan":
@@ -105,10 +107,11 @@ def asked(role: RoleName, context: PlanContext, **settings: Any) -> str:
 
 
 def bounds_of(kind: type) -> list[tuple[str, float]]:
-    """Every number that a reader holds a field to."""
+    """Every number that a reader holds a field to that is asked for."""
     return [
         (name, getattr(found, bound))
         for name, each in kind.model_fields.items()  # type: ignore[attr-defined]
+        if name not in NOT_ASKED
         for found in each.metadata
         for bound in ("min_length", "max_length", "gt", "ge", "lt", "le")
         if getattr(found, bound, None)
@@ -116,7 +119,7 @@ def bounds_of(kind: type) -> list[tuple[str, float]]:
 
 
 READ: dict[RoleName, tuple[type, ...]] = {
-    "plan": (PlanReply, WishedParameter, GivenUp),
+    "plan": (PlanReply, GivenUp),
     "analyse": (AnalysisReply, Claim),
     "code": (GivenUp,),
     "debug": (GivenUp,),
@@ -204,7 +207,7 @@ def test_a_whole_kernel_needs_no_anchors_and_may_declare_no_parameters(context: 
     assert not parse_header(draft.written.text, Path("header"), entry="saxpy").parameters
 
 
-def test_a_plan_for_a_whole_kernel_has_no_lines_and_no_parameters() -> None:
+def test_a_plan_needs_no_lines_and_no_parameters() -> None:
     plan = {
         "because": "it waits", "title": "a plan", "family": "tiling", "instruction": "tile the loop over the rows",
         "indexing": "unchanged", "risk": "", "predicted_gain": 1.2, "give_up": None,
@@ -212,9 +215,8 @@ def test_a_plan_for_a_whole_kernel_has_no_lines_and_no_parameters() -> None:
     read = direct_plan_of(Reply(json.dumps({**plan, "parameters": "many", "first_line": -1}), "m"))
     assert isinstance(read, PlanReply)
     assert read.parameters == []
-    with pytest.raises(Malformed):
-        plan_of(Reply(json.dumps(plan), "m"), 9)
-    assert set(NOT_OF_DIRECT_PLANS) <= set(PlanReply.model_fields)
+    assert plan_of(Reply(json.dumps(plan), "m"), 9) == read
+    assert set(NOT_ASKED) <= set(PlanReply.model_fields)
 
 
 def test_an_example_without_parameters_still_computes_with_its_defaults(template: PlanContext) -> None:
@@ -301,7 +303,8 @@ def test_planner_and_analyst_are_told_intervals_and_noise(context: PlanContext, 
 # -- who else is at work
 
 
-def test_a_role_is_told_what_others_are_doing_and_a_lone_one_is_not(context: PlanContext) -> None:
+def test_a_planner_is_told_what_others_are_doing_and_a_lone_one_is_not(context: PlanContext) -> None:
+    """Each further plan of one source is to differ in something else; a coder has its instruction."""
     idea = Idea("tiles", "tiling", "stage a tile in local memory", "", 1.3)
     node = dataclasses.replace(context.node, ideas=(idea,), is_planned=True)
     mine = UnderWay(ActionChosen(0, "expand", "why"), 3)
@@ -315,8 +318,19 @@ def test_a_role_is_told_what_others_are_doing_and_a_lone_one_is_not(context: Pla
     text = asked("plan", dataclasses.replace(context, tree=Tree((node,), (*others, mine))))
     section = text[text.index("## Other engineers are doing this now") :].partition("\n## ")[0]
     assert "stage a tile in local memory" in section
-    assert "1 more make a plan for it" in section
+    assert "1 more plan for it now" in section
+    assert DIRECTIONS[0] in section
     assert "tun" not in section
+    more = UnderWay(ActionChosen(0, "expand", "why"), 4)
+    tree = Tree((node,), (*others, more, mine))
+    text = asked("plan", dataclasses.replace(context, tree=tree))
+    assert "2 more plan for it now" in text
+    assert DIRECTIONS[1] in text
+    roles: tuple[RoleName, ...] = ("code", "debug")
+    for role in roles:
+        told = asked(role, dataclasses.replace(context, tree=tree))
+        assert "Other engineers" not in told
+        assert "Everything that was tried" not in told
 
 
 def run_of(context: PlanContext, run: Path, model: ScriptedModel, *, evaluations: int, in_flight: int = 1) -> None:
@@ -327,8 +341,23 @@ def run_of(context: PlanContext, run: Path, model: ScriptedModel, *, evaluations
         settings=settings,
         run=run,
         machine=SimulatedMachine(cost, noise=0.005),
-        agent=ModelAgent(model, evidence_of=NodeEvidence(run)),
+        agent=ModelAgent(model, evidence_of=NodeEvidence(run), settings=ModelSettings(analyses=True)),
     )
+
+
+def test_a_planner_is_told_what_one_parameter_changes_and_no_average(context: PlanContext, tmp_path: Path) -> None:
+    """A value's best among the few configurations that have it mixes in what else they have."""
+    run_of(context, tmp_path / "run", ScriptedModel(lambda asked: TEMPLATE if asked.role == "template" else NOTHING),
+           evaluations=30)  # fmt: skip
+    node = Tree.of(RunView.read(tmp_path / "run").tree_events)[1]
+    assert any(" wins (" in each for each in node.tuning.findings)
+    evidence = NodeEvidence(tmp_path / "run")(node)
+    (told,) = [each for each in evidence if each.startswith("with one parameter other than in the best config")]
+    assert re.search(r"ITEMS=\d+: (at least )?[12]\.\d\dx the time", told)
+    text = landscape_section(node, evidence).text
+    assert told in text
+    assert " wins (" not in text
+    assert " wins (" in landscape_section(node).text, "where nothing else is known"
 
 
 def cost(config: Config, workload: Workload) -> float:
@@ -422,3 +451,21 @@ def test_a_debugger_sees_what_failed_and_no_traces(context: PlanContext) -> None
     assert "the device refuses 4097 work-items" in text
     for word in ("/opt/app", "/home/someone", "/root", "Traceback", "worker_main", "most recent call"):
         assert word not in text
+
+
+@pytest.mark.parametrize("is_direct", [False, True])
+def test_a_plan_asks_for_every_field_that_is_read_and_no_other(context: PlanContext, is_direct: bool) -> None:
+    """In one form, the reason before the change: no schema beside it that says otherwise."""
+    model = ScriptedModel([NOTHING])
+    ModelAgent(model, settings=ModelSettings(is_direct=is_direct)).plan(context)
+    text = model.requests[0].messages[0].text
+    shown = json.loads(text[text.index('{"because"') : text.index("```\n", text.index('{"because"'))])
+    assert set(shown) == {*PlanReply.model_fields, "give_up"} - {*NOT_ASKED, "source", "header"}
+    assert model.requests[0].schema is None
+
+
+def test_the_attributes_that_pass_are_told_beforehand() -> None:
+    """One that does not costs a question more."""
+    for name in ("system", "direct_system"):
+        text = system_prompt("cuda", "CUDA C++", name=name)
+        assert all(re.search(rf"\b{each}\b", text) for each in ATTRIBUTES)

@@ -22,7 +22,6 @@ from kernelwright.agent.model.anchors import (
 from kernelwright.agent.model.hostile import check_header, check_source
 from kernelwright.agent.model.replies import (
     ANALYSIS_SCHEMA,
-    PLAN_SCHEMA,
     AnalysisReply,
     GivenUp,
     Malformed,
@@ -246,10 +245,8 @@ def test_long_words_and_lists_of_a_plan_are_cut() -> None:
     assert (len(plan.parameters), len(plan.parameters[0].why)) == (12, 300)
 
 
-def test_the_schema_of_a_plan_asks_for_what_is_read() -> None:
-    """Models that are held to a schema answer what the reader takes; the reason comes before the change."""
-    assert set(PLAN_SCHEMA["properties"]) == {*PlanReply.model_fields, "give_up"}
-    assert next(iter(PLAN_SCHEMA["properties"])) == "because"
+def test_the_schema_of_an_analysis_asks_for_what_is_read() -> None:
+    """Models that are held to a schema answer what the reader takes."""
     assert set(ANALYSIS_SCHEMA["properties"]) == set(AnalysisReply.model_fields)
 
 

@@ -95,6 +95,25 @@ def test_a_sample_of_the_terms_does_not_pass_for_a_long_sum(
         assert not held.passes(x[:, ::part].astype(np.float64).sum(axis=1) * part)
 
 
+def by_bits(rng: np.random.Generator, bits: int) -> Array:
+    """From 0 to 1, by the bits of each element's place, as `datasets` makes a ramp."""
+    weights = rng.uniform(0.5, 1.0, bits)
+    places = np.arange(1 << bits)
+    return sum(weight * (places >> bit & 1) for bit, weight in enumerate(weights)) / weights.sum()
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.01])
+@pytest.mark.parametrize("seed", range(3))
+def test_half_of_the_terms_of_a_ramp_do_not_pass_for_all(seed: int, spread: float) -> None:
+    """Where the declared values are nearly alike, this dataset alone tells a sample of them from all."""
+    x = (1.0 + spread * (2.0 * by_bits(np.random.default_rng(seed), 20).reshape(2, -1) - 1.0)).astype(np.float32)
+    held = Held(sums, x, seed=seed)
+    assert held.passes(np.add.accumulate(x.reshape(2, -1, 4096), axis=2)[..., -1].sum(axis=1))
+    assert held.passes(np.add.accumulate(x.reshape(2, -1, 65536), axis=2)[..., -1].sum(axis=1))
+    for half in (x[:, ::2], x[:, 1::2], x[:, : 1 << 18], x.reshape(2, -1, 2, 64)[:, :, 0].reshape(2, -1)):
+        assert not held.passes(half.astype(np.float64).sum(axis=1) * 2)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_zeros_are_added_exactly_so_sparse_sums_may_not_be_off(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -40,7 +40,7 @@ def test_killed_at_a_reply_or_a_record_the_run_replays_and_pays_once(
 ) -> None:
     with answering_server(Remembering()) as server, interleaved(monkeypatch, part) as world:
         settings = chosen(server.url, attempts=3, evaluations=24, in_flight=3, name=name)
-        with killed(world, tmp_path / "run", tmp_path / "copies", points=slice(4 + 8 * part, None, 16)) as copies:
+        with killed(world, tmp_path / "run", tmp_path / "copies", points=slice(3 + 6 * part, None, 12)) as copies:
             optimize(plain, settings=settings, run=tmp_path / "run", machine=MACHINE)
         for copy in copies:
             world.begin(copy.name)

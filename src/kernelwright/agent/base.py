@@ -36,8 +36,8 @@ class Task:
     """Measured; None: unknown."""
     operations_per_s: float | None = None
     """The measured rate of the arithmetic pipe that counts; None: unknown."""
-    launches_per_s: float | None = None
-    """Measured launches of a kernel that does nothing; None: unknown."""
+    ceilings: Mapping[str, float] = field(default_factory=dict)
+    """Every measured rate of the device: `cache_bytes_per_s`, `tensor_fp16_operations_per_s`, `launches_per_s`, ..."""
     limit_value: float | None = None
     """The objective at the device's floor; None: unknown, or no limit here."""
     cache: Literal["hot", "cold"] | None = None

@@ -83,9 +83,14 @@ def agent_of(
 
 
 def _of_run(roles: Roles, settings: OptimizeSettings) -> ModelSettings:
-    """What the roles' file says, with what the run's other settings say of them."""
+    """What the roles' file says, with what the run's other settings say of them.
+
+    Recorded runs that asked whenever they could asked for analyses, too.
+    """
+    analyses = roles.settings.analyses if "analyses" in settings.roles else not settings.is_sparing
     return dataclasses.replace(
         roles.settings,
+        analyses=analyses,
         is_direct=settings.policy == DIRECT,
         carries_best=settings.child_defaults == "parent",
         seed=settings.tune.seed,

@@ -33,6 +33,10 @@ MOST_FAILURES = 4
 
 MOST_ERROR = 400
 
+MOST_SINGLE = 10
+MOST_OTHERS = 4
+"""Configurations that are told beside the best: those that differ in one parameter, and the fastest of the rest."""
+
 UNTOLD = frozenset({"argument_count"})
 """Figures of the read-back that say nothing about speed."""
 
@@ -51,7 +55,7 @@ RESOURCE_WORDS: Mapping[str, str] = {
     "spill_store_bytes": "bytes of spill stores",
     "spill_load_bytes": "bytes of spill loads",
     "stack_bytes": "bytes of stack a thread",
-    "local_memory_bytes": "bytes of local (shared) memory a block",
+    "local_memory_bytes": "bytes of local (shared) memory a block, without what its launch adds",
     "shared_bytes": "bytes of shared memory a block",
     "static_shared_bytes": "bytes of static shared memory a block",
     "private_memory_bytes": "bytes of private memory a work-item",
@@ -103,8 +107,8 @@ class NodeEvidence:
         profiles = profile_of(view.started, best.outcome, self._counters(view, best))
         lines = [line for each in profiles for line in profile_lines(each)]
         noise = max(noise_of([each.outcome for each in events]) or 0.0, CLEARLY - 1)
-        lines += [*resource_lines(best.outcome.resources), *_by_workload(events, best, 1 + noise), _noise_words(noise)]
-        return (*lines, *failed)
+        lines += [*resource_lines(best.outcome.resources), *_by_workload(events, best, 1 + noise)]
+        return (*lines, *_other_configs(events, best), _noise_words(noise), *failed)
 
     def _counters(self, view: RunView, event: Evaluated) -> Mapping[str, Mapping[str, float]]:
         """The counters of the longest kernel on each workload; what was read once is kept beside the log."""
@@ -199,6 +203,26 @@ def _failures(failed: Sequence[Evaluated]) -> list[str]:
         config = ", ".join(f"{name}={value}" for name, value in each.config.items()) or "no parameters"
         message = " ".join(cleaned_message(each.outcome.message).split())[:MOST_ERROR]
         lines.append(f"with {config}: {each.outcome.stage}: {each.outcome.reason}{where}: {message}")
+    return lines
+
+
+def _other_configs(events: Sequence[Evaluated], best: Evaluated) -> list[str]:
+    """What was measured beside the best, by what differs from it: no average mixes in how the others were chosen."""
+    single: dict[str, str] = {}
+    others: dict[str, str] = {}
+    passed = [each for each in events if isinstance(each.outcome, Passed) and each.value is not None]
+    for each in sorted(passed, key=lambda event: event.value or 0.0):
+        changed = [f"{name}={value}" for name, value in each.config.items() if best.config.get(name) != value]
+        if changed and each.value is not None and best.value:
+            assert isinstance(each.outcome, Passed)
+            least = "at least " if each.outcome.stopped_early else ""
+            words = f"{least}{each.value / best.value:.2f}x the time"
+            (single if len(changed) == 1 else others).setdefault(", ".join(changed), words)
+    lines = []
+    for what, found, most in (("one parameter", single, MOST_SINGLE), ("several", others, MOST_OTHERS)):
+        told = [f"{changed}: {words}" for changed, words in list(found.items())[:most]]
+        if told:
+            lines.append(f"with {what} other than in the best config: {'; '.join(told)}")
     return lines
 
 

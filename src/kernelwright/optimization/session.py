@@ -330,7 +330,7 @@ class Session:
                 site.device,
                 copy_bytes_per_s=_rate(started, "copy_bytes_per_s"),
                 operations_per_s=_rate(started, "operations_per_s"),
-                launches_per_s=dict(started.device.get("ceilings", {})).get("launches_per_s"),
+                ceilings=dict(started.device.get("ceilings", {})),
                 limit_value=self._limit(started, baseline_ms, weights),
                 cache=settings.tune.cache_of(is_cpu=site.device.kind == "cpu"),
             ),

@@ -190,7 +190,8 @@ def _idle(facts: Facts) -> Iterator[Diagnosis]:
     if known and occupancy < LOW_OCCUPANCY:
         yield Diagnosis(
             "occupancy",
-            f"only {occupancy:.0%} of the warps that fit are resident{_occupancy_limit(facts)}: too few to hide waits",
+            f"only {occupancy:.0%} of the warps that fit are resident{_occupancy_limit(facts)}, which hides waits only "
+            "where each has several loads under way",
             {"occupancy": occupancy},
         )
     rates = achieved(facts)

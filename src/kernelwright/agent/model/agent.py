@@ -36,15 +36,13 @@ from kernelwright.agent.model.context import (
     EvidenceOf,
     SourceOf,
 )
-from kernelwright.agent.model.drafting import body_of, drafted, numbered, with_defaults
+from kernelwright.agent.model.drafting import body_of, drafted, with_defaults
 from kernelwright.agent.model.limits import limits_words
 from kernelwright.agent.model.prompting import filled, system_prompt
 from kernelwright.agent.model.replies import (
     ANALYSIS_SCHEMA,
-    DIRECT_PLAN_SCHEMA,
     FAMILIES,
     MOST_CHARACTERS,
-    PLAN_SCHEMA,
     Claim,
     GivenUp,
     Malformed,
@@ -160,11 +158,11 @@ class ModelAgent:
         body = body_of(written)
         region = (Region(idea.first_line, idea.last_line) if idea.first_line else Region.whole(body)).clipped(body)
         briefing = self._briefer.of_node(task, written, context.tree, node, "code")
-        if self._settings.carries_best and not self._settings.is_direct:
-            written = with_defaults(written, node.best_config)
+        written = self._at_its_best(written, node)
         prompt = self._filled(
             "code",
             context=briefing.text,
+            key=idea.key,
             instruction=idea.instruction,
             because=idea.because,
             risk=idea.risk or "none was named",
@@ -194,7 +192,7 @@ class ModelAgent:
             message=cleaned_message(failure.message),
             log=cleaned_log(failure.log, most=2 * MOST_LOG_CHARACTERS),
             change=self._briefer.change(context.tree, context.node, written.text),
-            source=self._shown(body, region, written.language),
+            source=body,
             header=header_toml(written.text),
             limits=self._limits("debug"),
         )
@@ -256,8 +254,8 @@ class ModelAgent:
         prompt = self._filled(
             "plan",
             context=briefing.text,
-            source=body if is_direct else numbered(body),
-            header=header_toml(written.text),
+            source=body,
+            header=header_toml(self._at_its_best(written, node).text),
             families=", ".join(FAMILIES),
             limits=self._limits("plan"),
         )
@@ -271,8 +269,7 @@ class ModelAgent:
             texts["whole"] = self._whole(coded, context) if coded is not None else ""
             return plan
 
-        schema = DIRECT_PLAN_SCHEMA if is_direct else PLAN_SCHEMA
-        asking = _Asking("plan", prompt, written.language, briefing, node, schema, context.sample)
+        asking = _Asking("plan", prompt, written.language, briefing, node, sample=context.sample)
         plan = self._ask(asking, read)
         if isinstance(plan, Declined):
             return plan
@@ -284,8 +281,8 @@ class ModelAgent:
             instruction=plan.details,
             because=plan.because,
             predicted_gain=plan.predicted_gain,
-            first_line=0 if is_direct else plan.first_line,
-            last_line=0 if is_direct else plan.last_line,
+            first_line=plan.first_line,
+            last_line=plan.last_line,
             risk=plan.risk,
             text=texts["whole"],
         )
@@ -296,14 +293,17 @@ class ModelAgent:
         Raises:
             AnchorError, Malformed: what is wrong with it, as a complaint.
         """
-        task, written = context.task, context.written
-        if self._settings.carries_best and not self._settings.is_direct:
-            written = with_defaults(written, context.node.best_config)
+        task, written = context.task, self._at_its_best(context.written, context.node)
         region, original = Region.whole(body_of(written)), _original(task, written)
         made = drafted(reply, task=task, written=written, region=region, tactic="", original=original)
         if self._settings.is_direct:
             _refuse_parameters(made, written)
         return made.text
+
+    def _at_its_best(self, written: Written, node: Node) -> Written:
+        """A template whose defaults are the best values that its search has found, where that is wanted."""
+        is_wanted = self._settings.carries_best and not self._settings.is_direct
+        return with_defaults(written, node.best_config) if is_wanted else written
 
     @staticmethod
     def _again(node: Node, idea: Idea, place: int) -> Idea:
@@ -324,7 +324,7 @@ class ModelAgent:
     def _limits(self, role: RoleName) -> str:
         """What the readers of this role's replies take, in words."""
         tokens = self._settings.roles.get(role, RoleSettings()).max_tokens
-        return limits_words(role, max_tokens=tokens, is_direct=self._settings.is_direct)
+        return limits_words(role, max_tokens=tokens)
 
     # -- asking --------------------------------------------------------------------------------------------------
 

@@ -64,8 +64,11 @@ class Briefer:
         source_of = None if self.source_of is None else self._shown_source
         below = self._shown(written.text, written.language, node.best_config)
         window = window_sections(tree, choose(tree, node, role), source_of, self.evidence_of, below=below)
-        others = under_way_section(tree, node)
-        dynamic = [constraints_section(tree, node), history_section(tree), *([others] if others else []), *window]
+        dynamic = [constraints_section(tree, node)]
+        if role == "plan":
+            others = under_way_section(tree, node)
+            dynamic += [history_section(tree), *([others] if others else [])]
+        dynamic += window
         if role == "plan" and self.settings.shows_tactics:
             ideas = ideas_section(_by_rules(task, tree, node, written), {each.name: each.summary for each in TACTICS})
             dynamic += [ideas] if ideas is not None else []
@@ -148,9 +151,8 @@ def _by_rules(task: Task, tree: Tree, node: Node, written: Written) -> Plan:
 
 
 def pattern_of(task: Task, written: Written) -> str:
-    """The kernel's pattern; `generic` where it cannot be analysed."""
+    """The kernel's pattern; `generic` where it has none that is known, or cannot be analysed."""
     try:
-        pattern = subject_of(task, written).pattern
+        return subject_of(task, written).pattern.kind
     except SpecError:
         return "generic"
-    return pattern.near[0].kind if pattern.kind == "generic" and pattern.near else pattern.kind

@@ -16,6 +16,7 @@ from typing import Literal
 from kernelwright.agent.base import Plan, Task
 from kernelwright.agent.model.cleaning import cleaned_log, cleaned_message
 from kernelwright.agent.model.prompting import data
+from kernelwright.agent.rules.landscape import is_about_values
 from kernelwright.errors import UserError
 from kernelwright.problem.model import Argument
 from kernelwright.tree.beliefs import prediction_words
@@ -25,8 +26,9 @@ from kernelwright.tree.model import Node, Tree
 CHARACTERS_PER_TOKEN = 3.5
 """C sources have about so many; every model counts otherwise."""
 
-DEFAULT_TOKENS = 24_000
-"""A prompt's context, beside the role's own instruction, takes so many. A guess."""
+DEFAULT_TOKENS = 6_000
+"""A prompt's context, beside the role's own instruction and the source, takes so many: the prompt of a large template
+stays below 12,000."""
 
 WINDOW_NODES = 5
 """Nodes with their sources in a window, as published."""
@@ -42,12 +44,39 @@ MOST_REFUSED_IDEAS = 4
 MOST_FINDING_CHARACTERS = 400
 MOST_LESSONS = 12
 MOST_DIFF_LINES = 120
+MOST_SHOWN_CHARACTERS = 3000
+"""Of another node's source, or of what it does differently."""
+
 MOST_UNDER_WAY_CHARACTERS = 400
+DIRECTIONS = (
+    "how memory reaches the arithmetic (registers, shared or local memory, copies that run ahead, the walk's order)",
+    "who computes what (how the work is split over blocks, threads and launches, and what these share)",
+    "which instructions do the arithmetic, and in what types and layouts numbers are held",
+)
+"""In what each further plan of one source differs that is asked for at the same time."""
+
 UNPLANNED = "no plan is made yet"
 """Why, of an idea whose plan is made when it is taken."""
 
 MOST_EVIDENCE_LINES = 3
 """A node in a window has so many, beside its source."""
+
+UNTOLD_LIMITS = ("max_block_", "max_grid_", "global_memory", "max_allocation", "registers_per_block")
+"""What a device's limits begin with that no kernel here comes near, or that another says too."""
+
+TOLD_FACTS: Mapping[str, str] = MappingProxyType(
+    {
+        "compiler": "compiler",
+        "device_version": "platform",
+        "nvrtc": "NVRTC",
+        "compiles_for": "compiles for",
+        "half_arithmetic": "half arithmetic",
+        "double_arithmetic": "double arithmetic",
+        "local_memory": "local memory",
+        "known_fault": "known fault",
+    }
+)
+"""What of a device's facts changes how a kernel is written, as a person says it."""
 
 WindowRole = Literal["plan", "code", "debug"]
 SourceOf = Callable[[Node], str]
@@ -55,9 +84,9 @@ EvidenceOf = Callable[[Node, float | None], Sequence[str]]
 """What was measured and read back of a node, in words; of its best configuration, or of that with a given value."""
 
 UNDECLARED_TOLERANCE = (
-    "Outputs without a tolerance here: integers must be equal; a float may be off by a few roundings of its own type "
-    "and of float32 sums of the terms that it is made of, relative to its row's scale, and by 3 times what the "
-    "baseline is off"
+    "Outputs without a tolerance here: integers must be equal; each float may be off by `2 * eps * |expected| + k * "
+    "1.2e-7 * (|expected| + rms)`, with `eps` of its own type, `rms` of its row, and `k = min(256, 8 + 2 * sqrt(terms "
+    "of its sum))`; where the baseline uses up more than a third of that, by 3 times as much as the baseline"
 )
 """What `evaluate.data.tolerance` allows, as a person says it."""
 
@@ -164,7 +193,8 @@ def task_section(task: Task) -> Section:
 def _argument(argument: Argument) -> str:
     shape = "[" + ", ".join(each.text for each in argument.shape) + "]" if argument.shape else ""
     value = f" = {argument.value.text}" if argument.value is not None else ""
-    return f"{argument.name}: {argument.role} {argument.dtype}{shape}{value}"
+    special = ", also NaN, infinities and extremes" if argument.special else ""
+    return f"{argument.name}: {argument.role} {argument.dtype}{shape}{value}{special}"
 
 
 def _work(task: Task) -> list[str]:
@@ -187,17 +217,24 @@ def _reference(task: Task) -> str:
 def device_section(task: Task) -> Section:
     """The device's limits and measured ceilings."""
     device = task.device
+    limits = [
+        f"{name} {value}{_in_units(name, value)}"
+        for name, value in sorted(device.limits.items())
+        if not name.startswith(UNTOLD_LIMITS)
+    ]
     lines = [f"{device.name} ({device.kind}, {device.backend})"]
-    lines += [f"- {name}: {value}{_in_units(name, value)}" for name, value in sorted(device.limits.items())]
-    lines += [f"- {name}: {value}" for name, value in sorted(device.facts.items()) if len(value) < 60]
+    lines += [f"- limits, as `device.NAME` in expressions: {', '.join(limits)}"] if limits else []
+    lines += [f"- {words}: {device.facts[name]}" for name, words in TOLD_FACTS.items() if device.facts.get(name)]
     if task.copy_bytes_per_s:
         lines.append(f"- measured copy bandwidth: {_three_digits(task.copy_bytes_per_s / 1e9)} GB/s")
     if task.operations_per_s:
         lines.append(f"- measured arithmetic: {_three_digits(task.operations_per_s / 1e9)} GFLOP/s")
-    if task.launches_per_s:
-        lines.append(f"- measured empty launch: {_three_digits(1e6 / task.launches_per_s)} µs, a part of every time")
+    if more := _more_rates(task.ceilings):
+        lines.append(f"- also measured: {more}")
+    if launches_per_s := task.ceilings.get("launches_per_s"):
+        lines.append(f"- measured empty launch: {_three_digits(1e6 / launches_per_s)} µs, a part of every time")
     if task.limit_value:
-        lines.append(f"- floor: {1 / task.limit_value:.2f}x of the baseline is the most that the device allows")
+        lines.append(f"- floor: {1 / task.limit_value:.2f}x of the baseline (mean of the workloads) is the most")
     if task.cache is not None:
         lines.append(f"- {CACHE_WORDS[task.cache]}")
     if device.kind == "cpu":
@@ -213,6 +250,17 @@ def device_section(task: Task) -> Section:
             "fewer blocks than multiprocessors, or a last round of blocks that is nearly empty, leave it idle"
         )
     return Section("The device", "\n".join(lines), 0)
+
+
+def _more_rates(ceilings: Mapping[str, float]) -> str:
+    """Rates beside the large copy's, which tell what another structure could reach."""
+    found = []
+    for name, rate in sorted(ceilings.items()):
+        for ending, unit in (("_bytes_per_s", "GB/s"), ("_operations_per_s", "GFLOP/s")):
+            if name.endswith(ending) and name != "copy_bytes_per_s":
+                what = name.removesuffix(ending).replace("_", " ")
+                found.append(f"{what} {_three_digits(rate / 1e9)} {unit}")
+    return ", ".join(found)
 
 
 def _in_units(name: str, value: int) -> str:
@@ -288,7 +336,10 @@ def landscape_section(node: Node, evidence: Sequence[str] = ()) -> Section:
     tuning = node.tuning
     if tuning.evaluated_count:
         lines.append(f"{tuning.evaluated_count} configurations were evaluated, {tuning.failed_count} of them failed")
-    lines += [f"- {_shortened(each, MOST_FINDING_CHARACTERS)}" for each in tuning.findings]
+    findings = [
+        each for each in tuning.findings if not evidence or not is_about_values(each)
+    ]  # evidence says it better
+    lines += [f"- {_shortened(each, MOST_FINDING_CHARACTERS)}" for each in findings]
     if evidence:
         lines.append("measured, and read back from compiler and driver, at the best parameters:")
         lines += [f"- {each}" for each in evidence]
@@ -333,7 +384,7 @@ def constraints_section(tree: Tree, node: Node) -> Section:
 
 
 def under_way_section(tree: Tree, node: Node) -> Section | None:
-    """What others are at while this is asked: not to be done a second time; None where nobody is.
+    """What others are at while a plan is asked for: not to be done a second time; None where nobody is.
 
     The last action of the tree is the one that asks.
     """
@@ -360,9 +411,10 @@ def under_way_section(tree: Tree, node: Node) -> Section | None:
         place = "the source below" if action.node == node.index else f"node {action.node}, {target.label}"
         lines.append(f"- on {place}: {_shortened(' '.join(what.split()), MOST_UNDER_WAY_CHARACTERS)}")
     if planning_count:
+        direction = DIRECTIONS[(planning_count - 1) % len(DIRECTIONS)]
         lines.append(
-            f"- on the source below: {planning_count} more make a plan for it at this moment, told what you are told, "
-            "against what limits it most: take another limit, another structure, or give up"
+            f"- on the source below: {planning_count} more plan for it now, told what you are told; they take what is "
+            f"most obvious, so differ from that in {direction}"
         )
     if not lines:
         return None
@@ -406,8 +458,10 @@ def ranked_window(tree: Tree, node: Node, role: WindowRole) -> tuple[Node, ...]:
     parts: Sequence[Sequence[Node]]
     match role:
         case "plan":
-            faster = [each for each in _leaders(tree)[:1] if (each.best_value or 0) < (node.best_value or 0)]
-            parts = (faster, by_value[:2], failed, _leaders(tree)[:2], working, siblings)
+            above = {each.index for each in tree.path(node.index)}  # what these lack, the node's own steps say
+            leaders = [each for each in _leaders(tree) if each.index not in above]
+            faster = [each for each in leaders[:1] if (each.best_value or 0) < (node.best_value or 0)]
+            parts = (faster, by_value[:2], failed, leaders[:2], working, siblings)
         case "code":
             parts = (_leaders(tree)[:1], failed, by_value[:2], working)
         case "debug":
@@ -438,12 +492,13 @@ def window_sections(
 ) -> list[Section]:
     """The nodes with what came of them and their sources, ranked in the order given.
 
-    Of a source only what it does differently from `below` is shown, with which the prompt ends, where that is shorter.
+    Of a source only what it does differently from `below` is shown, with which the prompt ends, where that is shorter;
+    of a long one that does nearly all differently nothing, since words and times say more for their length.
     """
     found = []
     for place, node in enumerate(nodes):
         line = digest_line(tree, node)
-        parts = [line]
+        parts = [line, *([f"Why: {node.because}"] if node.because else [])]
         if evidence_of is not None:
             parts += list(evidence_of(node, None))[:MOST_EVIDENCE_LINES]
         if node.failure is not None and node.failure.log:
@@ -453,9 +508,9 @@ def window_sections(
         except UserError:
             source = ""
         difference = change(below, source) if source and below else ""
-        if difference and len(difference) < len(source):
+        if difference and len(difference) < min(len(source), MOST_SHOWN_CHARACTERS):
             parts += ["What its source does differently from the source below:", difference]
-        elif source:
+        elif source and len(source) < MOST_SHOWN_CHARACTERS:
             parts.append(source)
         found.append(Section(f"An earlier attempt: node {node.index}", data("\n".join(parts)), 3 + place, line))
     return found

@@ -9,9 +9,10 @@ from types import MappingProxyType
 
 from kernelwright.agent.base import Task, Written
 from kernelwright.agent.model.anchors import Region, carried_out
+from kernelwright.agent.model.edits import edited
 from kernelwright.agent.model.fences.triton_text import check_triton_source
 from kernelwright.agent.model.hostile import check_header, check_source
-from kernelwright.agent.model.replies import Malformed, code_of, header_of
+from kernelwright.agent.model.replies import Malformed, code_of, edits_of, header_of
 from kernelwright.errors import SpecError
 from kernelwright.llm.base import Reply
 from kernelwright.problem.config import Value
@@ -22,11 +23,6 @@ from kernelwright.template.load import template_of_text
 def body_of(written: Written) -> str:
     """The source without its header."""
     return strip_header(written.text)
-
-
-def numbered(source: str) -> str:
-    """Each line with its number, as plans name them."""
-    return "\n".join(f"{number:4d} | {line}" for number, line in enumerate(source.split("\n"), 1))
 
 
 def with_defaults(written: Written, values: Mapping[str, Value]) -> Written:
@@ -68,7 +64,7 @@ def drafted(reply: Reply, *, task: Task, written: Written, region: Region, tacti
     """The template in a reply.
 
     Args:
-        reply: with a code block, and a toml block where the header changes.
+        reply: with a code block (the source, or edits of it), and a toml block where the header changes.
         task: whose problem it must load with.
         written: what it was made from.
         region: where its body may change.
@@ -79,7 +75,8 @@ def drafted(reply: Reply, *, task: Task, written: Written, region: Region, tacti
         AnchorError: it changes what is outside of the region.
         Malformed: anything else that is wrong with it, as a complaint.
     """
-    body = carried_out(body_of(written), region, code_of(reply))
+    body, edits = body_of(written), edits_of(reply)
+    body = carried_out(body, region, edited(body, edits) if edits else code_of(reply))
     toml = header_of(reply)
     head = written.text.removesuffix(body_of(written)) if toml is None else _header_text(toml, written)
     text = head + body

@@ -83,7 +83,7 @@ ATTRIBUTES = frozenset((
     "reqd_work_group_size", "work_group_size_hint", "vec_type_hint", "intel_reqd_sub_group_size", "aligned", "packed",
     "always_inline", "noinline", "flatten", "unused", "maybe_unused", "nodiscard", "pure", "const", "convergent",
     "noduplicate", "may_alias", "ext_vector_type", "vector_size", "opencl_unroll_hint", "overloadable", "nonnull",
-    "launch_bounds", "restrict", "likely", "unlikely", "fallthrough",
+    "launch_bounds", "restrict", "likely", "unlikely", "fallthrough", "min_vector_width",
 ))  # fmt: skip
 """Attributes that say something of a kernel's own code; others make code run by itself, or under another's name."""
 

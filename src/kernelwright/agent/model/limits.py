@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelwright.agent.model.hostile import MOST_HEADER_CHARACTERS, MOST_SOURCE_CHARACTERS
 from kernelwright.agent.model.replies import (
     MOST_CHARACTERS,
-    NOT_OF_DIRECT_PLANS,
+    NOT_ASKED,
     AnalysisReply,
     GivenUp,
     PlanReply,
@@ -20,20 +20,19 @@ _OF_SOURCES = (
 )
 
 
-def limits_words(role: RoleName, *, max_tokens: int, is_direct: bool = False) -> str:
+def limits_words(role: RoleName, *, max_tokens: int) -> str:
     """What a role's reply must keep to, joined by semicolons.
 
     Args:
         role: whose.
         max_tokens: that its requests allow, reasoning included.
-        is_direct: whether whole kernels are written without parameters.
     """
     parts = [f"{max_tokens} tokens in all, reasoning included", f"{MOST_CHARACTERS} characters in all"]
     match role:
         case "analyse":
             parts.append(limits_of(AnalysisReply))
         case "plan":
-            parts += [limits_of(PlanReply, but=NOT_OF_DIRECT_PLANS if is_direct else ()), _OF_SOURCES]
+            parts += [limits_of(PlanReply, but=NOT_ASKED), _OF_SOURCES]
             parts.append(limits_of(GivenUp))
         case "code" | "debug" | "template":
             parts += [_OF_SOURCES, limits_of(GivenUp)]

@@ -8,24 +8,24 @@ from functools import cache
 from importlib import resources
 
 from kernelwright import examples
-from kernelwright.agent.model.hostile import INCLUDES
+from kernelwright.agent.model.hostile import ATTRIBUTES, INCLUDES
 from kernelwright.problem.source_scan import scan_kernels
 from kernelwright.source.language import Language
 
 _HOLE = re.compile(r"\[\[(\w+)\]\]")
 _FENCES = re.compile(r"^(BEGIN|END) DATA\b", re.MULTILINE)
 
-WORKED: Mapping[str, tuple[str, ...]] = {
-    "elementwise": ("silu_and_mul",),
-    "row-wise": ("softmax",),
-    "whole reduction": ("reduction", "softmax"),
-    "transpose": ("transpose", "stencil"),
-    "stencil": ("stencil", "matmul"),
-    "contraction": ("matmul", "stencil"),
-    "gather/scatter": ("silu_and_mul",),
-    "generic": ("softmax",),
+WORKED: Mapping[str, str] = {
+    "elementwise": "silu_and_mul",
+    "row-wise": "softmax",
+    "whole reduction": "reduction",
+    "transpose": "transpose",
+    "stencil": "stencil",
+    "contraction": "matmul",
 }
-"""By a kernel's pattern: verified templates, the nearest first."""
+"""By a kernel's pattern: its verified template."""
+
+_ASSEMBLY = re.compile(r"\basm\b")
 
 
 @cache
@@ -40,6 +40,7 @@ def filled(name: str, **values: str) -> str:
     A line of data that looks like the end of data is indented, so that it does not end it.
     """
     safe = {key: _FENCES.sub(r" \g<0>", value) for key, value in values.items() if key != "context"}
+    safe["edits"] = prompt_text("edits").rstrip("\n")
     if "context" in values:
         safe["context"] = values["context"]
 
@@ -59,7 +60,7 @@ def system_prompt(language: str, words: str, *, name: str = "system") -> str:
     """
     has_notes = resources.files(__package__).joinpath("prompts", f"notes_{language}.md").is_file()
     notes = filled(f"notes_{language}", headers=", ".join(sorted(INCLUDES))).rstrip("\n") if has_notes else ""
-    return filled(name, language=words, notes=notes).rstrip("\n") + "\n"
+    return filled(name, language=words, notes=notes, attributes=", ".join(sorted(ATTRIBUTES))).rstrip("\n") + "\n"
 
 
 def data(text: str) -> str:
@@ -68,19 +69,17 @@ def data(text: str) -> str:
 
 
 def worked_example(pattern: str, language: str, entry: str) -> tuple[str, str] | None:
-    """Name and text of a verified template for that pattern; None where there is none.
+    """Name and text of a verified template of that pattern; None where there is none that a model could have written.
 
-    A template of the very kernel that is worked on is never shown.
+    A template of the very kernel that is worked on is never shown, nor one with assembly, which a model may not use.
     """
-    if language not in ("opencl", "cuda", "hip"):
+    name = WORKED.get(pattern)
+    if name is None or language not in ("opencl", "cuda", "hip"):
         return None
     shown: Language = "opencl" if language == "opencl" else "cuda"
-    for name in (*WORKED.get(pattern, ()), *WORKED["generic"]):
-        text = _worked_text(name, shown)
-        own = {name, *(each.name for each in scan_kernels(text, shown))}
-        if entry not in own:
-            return name, text
-    return None
+    text = _worked_text(name, shown)
+    own = {name, *(each.name for each in scan_kernels(text, shown))}
+    return None if entry in own or _ASSEMBLY.search(text) else (name, text)
 
 
 @cache

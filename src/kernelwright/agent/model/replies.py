@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from kernelwright.agent.model.anchors import BEGIN, END
+from kernelwright.agent.model.edits import has_edits
 from kernelwright.json_text import read_json_text
 from kernelwright.llm.base import MOST_REPLY_CHARACTERS, Reply
 
@@ -99,6 +100,19 @@ def code_of(reply: Reply) -> str:
     if not block.is_closed and (reply.finish == "length" or (BEGIN in block.text and END not in block.text)):
         raise _cut_off(reply)
     return block.text
+
+
+def edits_of(reply: Reply) -> str:
+    """The edits in a reply, of all its blocks; empty where it gives none.
+
+    Raises:
+        Malformed: the reply is too long, or was cut off within them.
+    """
+    _refuse_huge(reply)
+    blocks = [each for each in fenced_blocks(reply.text) if has_edits(each.text)]
+    if blocks and not blocks[-1].is_closed and reply.finish == "length":
+        raise _cut_off(reply)
+    return "\n".join(each.text for each in blocks)
 
 
 def _unfenced(reply: Reply) -> str:
@@ -216,15 +230,16 @@ class PlanReply(BaseModel):
     title: str = Field(min_length=3, max_length=80)
     family: str
     instruction: str = Field(min_length=20, max_length=4000)
-    indexing: str = Field(min_length=3, max_length=3000)
+    indexing: str = Field(default="unchanged", min_length=3, max_length=3000)
     parameters: list[WishedParameter] = Field(default_factory=list, max_length=12)
     because: str = Field(default="", max_length=1500)
     risk: str = Field(default="", max_length=1000)
     predicted_gain: float = Field(gt=0.1, lt=200)
-    first_line: int = Field(ge=1)
-    last_line: int = Field(ge=1)
+    first_line: int = Field(default=0, ge=0)
+    last_line: int = Field(default=0, ge=0)
+    """Where who carries it out may change the source; 0: anywhere."""
     source: str | None = None
-    """The whole new source, where it is written with the plan."""
+    """The whole new source, or edits of it, where it is written with the plan."""
     header: str | None = None
     """The whole new header of that, TOML."""
 
@@ -330,32 +345,9 @@ def _strict(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 _TEXT: Mapping[str, Any] = {"type": "string"}
 
-PLAN_SCHEMA: Mapping[str, Any] = _strict(
-    {
-        "because": _TEXT,
-        "title": _TEXT,
-        "family": {"type": "string", "enum": list(FAMILIES)},
-        "instruction": _TEXT,
-        "indexing": _TEXT,
-        "parameters": {"type": "array", "items": _strict({"name": _TEXT, "values": _TEXT, "why": _TEXT})},
-        "risk": _TEXT,
-        "predicted_gain": {"type": "number"},
-        "first_line": {"type": "integer"},
-        "last_line": {"type": "integer"},
-        "source": {"type": ["string", "null"]},
-        "header": {"type": ["string", "null"]},
-        "give_up": {"type": ["string", "null"]},
-    }
-)
-"""A plan's shape, for models that can be held to one: the reason comes first, to be written before the change."""
-
-NOT_OF_DIRECT_PLANS = ("parameters", "first_line", "last_line")
-"""Fields that a plan for a whole kernel without parameters does not have."""
-
-DIRECT_PLAN_SCHEMA: Mapping[str, Any] = _strict(
-    {name: each for name, each in PLAN_SCHEMA["properties"].items() if name not in NOT_OF_DIRECT_PLANS}
-)
-"""The same for a plan of direct rewriting."""
+_OF_PARTS = ("parameters", "first_line", "last_line")
+NOT_ASKED = (*_OF_PARTS, "indexing")
+"""Fields of a plan that does not bring its source, for who carries it out; no prompt asks for them."""
 
 ANALYSIS_SCHEMA: Mapping[str, Any] = _strict(
     {
@@ -374,10 +366,10 @@ def direct_plan_of(reply: Reply) -> PlanReply | GivenUp:
     Raises:
         Malformed: a field is missing or wrong.
     """
-    data = {name: value for name, value in object_of(reply).items() if name not in NOT_OF_DIRECT_PLANS}
+    data = {name: value for name, value in object_of(reply).items() if name not in _OF_PARTS}
     if data.get("give_up") is not None:
         return _validated(GivenUp, data)
-    return _validated(PlanReply, {"first_line": 1, "last_line": 1, **data})  # the kernel is written anew as a whole
+    return _validated(PlanReply, data)
 
 
 def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:
@@ -390,7 +382,7 @@ def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:
     if data.get("give_up") is not None:
         return _validated(GivenUp, data)
     plan = _validated(PlanReply, data)
-    if plan.first_line > plan.last_line or plan.last_line > line_count:
+    if (plan.first_line or plan.last_line) and not 1 <= plan.first_line <= plan.last_line <= line_count:
         raise Malformed(
             f"first_line {plan.first_line} and last_line {plan.last_line} are no part of the source, "
             f"whose lines are numbered from 1 to {line_count}"
@@ -401,12 +393,14 @@ def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:
 def written_with(plan: PlanReply, reply: Reply, *, entry: str) -> Reply | None:
     """The source that came with a plan, as a coder would have sent it; None: there is none.
 
-    It stands behind the plan in one block, or in the plan itself where nothing may stand behind it. Blocks without the
-    kernel `entry` only illustrate the plan.
+    It stands behind the plan, or in the plan itself where nothing may stand behind it: the whole source, or edits.
+    Other blocks without the kernel `entry` only illustrate the plan.
     """
     if plan.source and plan.source.strip():
         toml = f"\n~~~~~~toml\n{plan.header}\n~~~~~~" if plan.header and plan.header.strip() else ""
         return replace(reply, text=f"~~~~~~c\n{plan.source}\n~~~~~~{toml}")
+    if edits_of(reply):
+        return reply
     codes = {each.text.strip() for each in fenced_blocks(reply.text) if each.tag not in NO_CODE}
     is_whole = len(codes) == 1 and re.search(rf"\b{re.escape(entry)}\s*\(", codes.pop()) is not None
     return reply if is_whole else None

@@ -31,7 +31,7 @@ class RoleSettings:
 
 DEFAULT_ROLES: Mapping[RoleName, RoleSettings] = MappingProxyType(
     {
-        "plan": RoleSettings(temperature=0.8),
+        "plan": RoleSettings(temperature=0.8, max_tokens=32_000),
         "code": RoleSettings(),
         "debug": RoleSettings(),
         "template": RoleSettings(),
@@ -49,10 +49,10 @@ class ModelSettings:
     window: WindowName = "ranked"
     corrections: int = 2
     """How often a reply that cannot be used goes back with a complaint."""
-    analyses: bool = True
-    """Whether the model is asked for an analysis beside that of the rules."""
-    shows_tactics: bool = True
-    """Whether a planner sees which tactics of the library apply."""
+    analyses: bool = False
+    """Whether the model is asked for an analysis beside that of the rules; who plans reads the same evidence anyway."""
+    shows_tactics: bool = False
+    """Whether a planner sees which tactics of the library apply: small changes, which draw it away from large ones."""
     is_direct: bool = False
     """Whether whole kernels are written without parameters, with prompts that know of none."""
     carries_best: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -16,6 +17,8 @@ LEAST = 12
 
 MATTERS = 0.05
 """A parameter whose values' best times differ by less than this (in logarithms of time) does not matter."""
+
+_ABOUT_VALUES = re.compile(r"\w+ (= .{1,200}? wins|does not matter)\b")
 
 MOST_VALUES = 4
 """The most of a parameter's other values that are told, the fastest first."""
@@ -58,6 +61,11 @@ def _claim(name: str, bests: Mapping[Value, float], spread: float) -> Finding:
     told = ", ".join(f"{value} is {time / least:.2f}x slower" for value, time in others[:MOST_VALUES])
     more = f", {len(others) - MOST_VALUES} more are slower still" if len(others) > MOST_VALUES else ""
     return Finding(f"{name} = {winner} wins", f"at its best, {told}{more}")
+
+
+def is_about_values(finding: str) -> bool:
+    """Whether a finding compares the values of one parameter, each in the best config of the few that have it."""
+    return _ABOUT_VALUES.match(finding) is not None
 
 
 def _best_by_value(name: str, passed: Sequence[Observation]) -> dict[Value, float]:

@@ -189,7 +189,8 @@ def by_chance(processes: Sequence[FreshProcess], speedup: float) -> str | None:
         return None
     return (
         f"its first launches in {len(judged_ms)} fresh processes take {first_ms:.3g} ms in the median and the "
-        f"baseline's {baseline_ms:.3g} ms, though later launches are {speedup:.3g} times as fast: they use what earlier ones left"
+        f"baseline's {baseline_ms:.3g} ms, though later launches are {speedup:.3g} times as fast: they use what "
+        "earlier ones left"
     )
 
 

@@ -47,11 +47,12 @@ CHAIN = 1 << 16
 """Terms that are added one after the other, at most: parts of longer sums are. A float32 total of millions of terms
 leaves whole terms out; what such a sum is off by would hide that a kernel adds a sample of them."""
 ALIKE_SHARE = 0.75
-ALIKE_PLACES = 4.0
+ALIKE_PLACES = 1 / 64
 ALIKE_MOST = 2.0**-7
 """A sum has terms that are rounded alike where more than this part of them differ from their neighbour, if at all, by
 less than so many last places of a chain's total, and by less than this part of themselves. Then errors do not cancel
-out, but add up. With fewer of them, or more apart, a sample of the terms would pass for all."""
+out, but add up. With fewer of them, or more apart, what is rounded off differs from term to term, and a sample of the
+terms would pass for all: a `ramp` is a chain of terms that are not a place apart."""
 ALIKE_ERROR = 1 / 6
 """What such a sum is off by, in epsilons of itself for each term. The bound is 1/4, since partial sums are half of the
 total on average, each rounded by half a unit; a `FACTOR`th of that would do for the sum, but not for its square."""

@@ -1,0 +1,68 @@
+"""Edits: a source changed by the lines that go and the lines that come; torn and ambiguous ones first."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelwright.agent.model.anchors import AnchorError
+from kernelwright.agent.model.edits import MOST_EDITS, edited, has_edits
+
+SOURCE = "a;\nb;\n  c;\nb;\nd;\n"
+
+
+def edit(old: str, new: str) -> str:
+    return f"<<<<<<< OLD\n{old}\n=======\n{new}\n>>>>>>> NEW\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (edit("x;", "y;"), "edit 1, whose OLD lines begin with 'x;': they are not in the source"),
+        (edit("b;", "y;"), "more than once"),
+        (edit("c;", "y;"), "exactly as they stand"),
+        (edit("a", "y;"), "not in the source"),
+        (edit("", "y;"), "no OLD lines"),
+        ("<<<<<<< OLD\na;\n=======\ny;\n", "does not end"),
+        ("<<<<<<< OLD\na;\n<<<<<<< OLD\n", "begins before the last one ends"),
+        (edit("a;\nb;\n  c;", "y;") + edit("  c;\nb;", "z;"), "two edits change the same line: 'c;'"),
+        (edit("a;", "y;") * (MOST_EDITS + 1), "more than 100 edits"),
+    ],
+)
+def test_an_edit_that_does_not_say_where_is_told_why(text: str, words: str) -> None:
+    with pytest.raises(AnchorError, match=words):
+        edited(SOURCE, text)
+
+
+def test_edits_are_about_the_source_as_it_was_given() -> None:
+    """What one brings is nothing that another one finds."""
+    text = edit("  c;  ", "  a;\n  c;") + "between them\n" + edit("a;", "") + edit("b;\nd;", "d;")
+    assert edited(SOURCE, text) == "\nb;\n  a;\n  c;\nd;\n"
+
+
+def test_the_words_that_other_tools_use_are_understood() -> None:
+    assert edited("a\n", "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n") == "b\n"
+    assert has_edits("x\n  <<<<<<< OLD  \n")
+    assert not has_edits("x <<<<<<< OLD\n")
+
+
+@given(st.lists(st.text("ab ;\n", max_size=6), max_size=8), st.data())
+def test_an_edit_changes_its_lines_and_no_other(pieces: list[str], data: st.DataObject) -> None:
+    lines = "\n".join(pieces).split("\n")
+    first = data.draw(st.integers(0, len(lines) - 1))
+    last = data.draw(st.integers(first, len(lines) - 1))
+    old, new = lines[first : last + 1], data.draw(st.lists(st.text("xy", max_size=3), min_size=1, max_size=3))
+    try:
+        result = edited("\n".join(lines), edit("\n".join(old), "\n".join(new)))
+    except AnchorError:
+        return
+    assert result.split("\n") == [*lines[:first], *new, *lines[last + 1 :]]
+
+
+@given(st.text("<>= OLDNEW\nab", max_size=200))
+def test_no_text_raises_anything_but_a_complaint(text: str) -> None:
+    try:
+        edited(SOURCE, text)
+    except AnchorError:
+        return
