@@ -93,7 +93,7 @@ class _Variable:
 
 
 @dataclass
-class Frame:
+class CallFrame:
     """A call: its scopes, and which threads have returned what."""
 
     scopes: list[dict[str, _Variable]]
@@ -145,7 +145,7 @@ class BlockReplay:
 
     # Running
 
-    def entry(self) -> Frame:
+    def entry(self) -> CallFrame:
         """The kernel's own frame, its parameters in it."""
         scope = {}
         for name, given in self.arguments.items():
@@ -154,7 +154,7 @@ class BlockReplay:
                 scope[name] = _Variable(pointer, None)
             else:
                 scope[name] = _Variable(self.whole(given), isinstance(given, float))
-        return Frame([scope], np.zeros(self.threads, bool))
+        return CallFrame([scope], np.zeros(self.threads, bool))
 
     def run(self) -> None:
         """The whole kernel.
@@ -171,7 +171,7 @@ class BlockReplay:
             number = (number + (1 << 63)) % (1 << 64) - (1 << 63)
         return np.full(self.threads, number)
 
-    def statement(self, node: nodes.Statement, frame: Frame, mask: Numbers) -> None:
+    def statement(self, node: nodes.Statement, frame: CallFrame, mask: Numbers) -> None:
         """One statement, for the threads of the mask."""
         mask = self._alive(frame, mask)
         if not mask.any():
@@ -201,20 +201,20 @@ class BlockReplay:
             case _:
                 raise Unfit("it has a statement that is not followed")
 
-    def _alive(self, frame: Frame, mask: Numbers) -> Numbers:
+    def _alive(self, frame: CallFrame, mask: Numbers) -> Numbers:
         mask = mask & ~frame.returned
         if self.loops:
             broken, continued = self.loops[-1]
             mask = mask & ~broken & ~continued
         return mask
 
-    def _return(self, value: nodes.Expression | None, frame: Frame, mask: Numbers) -> None:
+    def _return(self, value: nodes.Expression | None, frame: CallFrame, mask: Numbers) -> None:
         if value is not None:
             new = self.value(value, frame, mask)
             frame.result = new if frame.result is None else _merged(mask, new, frame.result)
         frame.returned |= mask
 
-    def _loop(self, node: nodes.Loop, frame: Frame, mask: Numbers) -> None:
+    def _loop(self, node: nodes.Loop, frame: CallFrame, mask: Numbers) -> None:
         frame.scopes.append({})
         if node.initial is not None:
             self.statement(node.initial, frame, mask)
@@ -237,7 +237,7 @@ class BlockReplay:
                 self.value(node.update, frame, mask)
         frame.scopes.pop()
 
-    def declare(self, each: nodes.Declarator, frame: Frame, mask: Numbers) -> None:
+    def declare(self, each: nodes.Declarator, frame: CallFrame, mask: Numbers) -> None:
         """One variable or array."""
         is_float = is_float_type(each.c_type)
         if each.extents or each.is_shared:
@@ -269,7 +269,7 @@ class BlockReplay:
             raise Unfit(f"values of type {c_type} are not followed")
         return found
 
-    def _record(self, each: nodes.Declarator, frame: Frame, mask: Numbers) -> Value:
+    def _record(self, each: nodes.Declarator, frame: CallFrame, mask: Numbers) -> Value:
         if each.initial is None:
             fields = self._fields(each.c_type) or ()
             return _Record({own.name: self.whole(0.0 if is_float_type(own.c_type) else 0) for own in fields})
@@ -277,7 +277,7 @@ class BlockReplay:
             return self._made(each.c_type, each.initial.items, frame, mask)
         return self.value(each.initial, frame, mask)
 
-    def _made(self, c_type: str, given: tuple[nodes.Expression, ...], frame: Frame, mask: Numbers) -> Value:
+    def _made(self, c_type: str, given: tuple[nodes.Expression, ...], frame: CallFrame, mask: Numbers) -> Value:
         """A struct of the values of its fields."""
         fields = self._fields(c_type) or ()
         if len(fields) != len(given):
@@ -289,12 +289,12 @@ class BlockReplay:
             parts[own.name] = new
         return _Record(parts)
 
-    def _reference(self, initial: nodes.Expression | None, frame: Frame) -> _Variable:
+    def _reference(self, initial: nodes.Expression | None, frame: CallFrame) -> _Variable:
         if not isinstance(initial, nodes.Name):
             raise Unfit("a reference to something that is no variable")
         return self._find(initial.name, frame)
 
-    def _array(self, each: nodes.Declarator, frame: Frame, mask: Numbers) -> Address:
+    def _array(self, each: nodes.Declarator, frame: CallFrame, mask: Numbers) -> Address:
         key = each.place.span.start
         extents = tuple(
             _DYNAMIC if extent is None else int(self.number(extent, frame, mask)[0]) for extent in each.extents
@@ -335,14 +335,14 @@ class BlockReplay:
 
     # Values
 
-    def number(self, node: nodes.Expression, frame: Frame, mask: Numbers) -> Numbers:
+    def number(self, node: nodes.Expression, frame: CallFrame, mask: Numbers) -> Numbers:
         """A value that is no pointer."""
         value = self.value(node, frame, mask)
         if not isinstance(value, np.ndarray):
             raise Unfit("something else is used as a number")
         return value
 
-    def value(self, node: nodes.Expression, frame: Frame, mask: Numbers) -> Value:  # noqa: C901
+    def value(self, node: nodes.Expression, frame: CallFrame, mask: Numbers) -> Value:  # noqa: C901
         """An expression's value for the threads of the mask; anything for others."""
         self._step()
         if id(node) in self.given:
@@ -386,13 +386,13 @@ class BlockReplay:
         if self.steps > MAX_STEPS:
             raise Unfit("a block takes too long to follow")
 
-    def _find(self, name: str, frame: Frame) -> _Variable:
+    def _find(self, name: str, frame: CallFrame) -> _Variable:
         for scope in reversed(frame.scopes):
             if name in scope:
                 return scope[name]
         raise Unfit(f"{name} is not known")
 
-    def _named(self, name: str, frame: Frame, mask: Numbers) -> Value:
+    def _named(self, name: str, frame: CallFrame, mask: Numbers) -> Value:
         try:
             found = self._find(name, frame)
         except Unfit:
@@ -401,7 +401,7 @@ class BlockReplay:
             return self.load(found.value, mask)
         return found.value
 
-    def _constant(self, name: str, frame: Frame) -> Value:
+    def _constant(self, name: str, frame: CallFrame) -> Value:
         if name in self.numbers:
             return self.whole(self.numbers[name])
         if name in self.constants:
@@ -421,7 +421,7 @@ class BlockReplay:
             raise Unfit(f"it asks for {text}")
         return self.words[word][index]
 
-    def _unary(self, node: nodes.Unary, frame: Frame, mask: Numbers) -> Value:
+    def _unary(self, node: nodes.Unary, frame: CallFrame, mask: Numbers) -> Value:
         if node.operator == "*":
             return self.load(self.pointer(node.operand, frame, mask), mask)
         if node.operator == "&":
@@ -435,7 +435,7 @@ class BlockReplay:
             np.negative(inner.astype(np.int64) if inner.dtype.kind == "b" else inner) if node.operator == "-" else inner
         )
 
-    def _binary(self, node: nodes.Binary, frame: Frame, mask: Numbers) -> Value:
+    def _binary(self, node: nodes.Binary, frame: CallFrame, mask: Numbers) -> Value:
         left = self.value(node.left, frame, mask)
         if node.operator in ("&&", "||"):
             assert isinstance(left, np.ndarray)
@@ -447,13 +447,13 @@ class BlockReplay:
         right = self.value(node.right, frame, mask)
         return right if node.operator == "," else _arithmetic(node.operator, left, right)
 
-    def _assign(self, node: nodes.Assign, frame: Frame, mask: Numbers) -> Value:
+    def _assign(self, node: nodes.Assign, frame: CallFrame, mask: Numbers) -> Value:
         new = self.value(node.value, frame, mask)
         if node.operator != "=":
             new = _arithmetic(node.operator[:-1], self.value(node.target, frame, mask), new)
         return self.store(node.target, new, frame, mask)
 
-    def store(self, target: nodes.Expression, new: Value, frame: Frame, mask: Numbers) -> Value:
+    def store(self, target: nodes.Expression, new: Value, frame: CallFrame, mask: Numbers) -> Value:
         """A value into a variable or memory."""
         if isinstance(target, nodes.Member) and isinstance(target.base, nodes.Name):
             owner = self._find(target.base.name, frame)
@@ -528,14 +528,14 @@ class BlockReplay:
             raise Unfit(f"{place.memory.name} is used beyond its end")
         return at
 
-    def pointer(self, node: nodes.Expression, frame: Frame, mask: Numbers) -> Address:
+    def pointer(self, node: nodes.Expression, frame: CallFrame, mask: Numbers) -> Address:
         """A value that is a pointer."""
         value = self.value(node, frame, mask)
         if not isinstance(value, Address):
             raise Unfit("a number is used as a pointer")
         return value
 
-    def place(self, node: nodes.Expression, frame: Frame, mask: Numbers) -> Address:
+    def place(self, node: nodes.Expression, frame: CallFrame, mask: Numbers) -> Address:
         """Where an expression that may be assigned to stands in memory."""
         match node:
             case nodes.Element(base=base, index=index):
@@ -554,7 +554,7 @@ class BlockReplay:
                 return found.value
         raise Unfit("it stores in a way that is not followed")
 
-    def _cast(self, node: nodes.Cast, frame: Frame, mask: Numbers) -> Value:
+    def _cast(self, node: nodes.Cast, frame: CallFrame, mask: Numbers) -> Value:
         if self._fields(node.c_type) is not None and len(node.operands) != 1:
             return self._made(node.c_type, node.operands, frame, mask)
         if len(node.operands) != 1:
@@ -588,7 +588,7 @@ class BlockReplay:
 
     # Calls
 
-    def _call(self, node: nodes.Call, frame: Frame, mask: Numbers) -> Value:
+    def _call(self, node: nodes.Call, frame: CallFrame, mask: Numbers) -> Value:
         name = node.function
         if barrier_scope(name) is not None or does_nothing(name):
             return self.whole(0)
@@ -602,7 +602,7 @@ class BlockReplay:
         values = [self.number(each, frame, mask) for each in node.arguments]
         return _computed(name, values)
 
-    def _called(self, function: nodes.Function, node: nodes.Call, frame: Frame, mask: Numbers) -> Value:
+    def _called(self, function: nodes.Function, node: nodes.Call, frame: CallFrame, mask: Numbers) -> Value:
         scope: dict[str, _Variable] = {}
         if self.depth > _DEEPEST:
             raise Unfit(f"{function.name} calls itself")
@@ -618,7 +618,7 @@ class BlockReplay:
             value = self.value(argument, frame, mask)
             kind = is_float_type(parameter.c_type) if isinstance(value, np.ndarray) else None
             scope[parameter.name] = _Variable(self._as(value, kind), kind)
-        inner, loops, self.loops = Frame([scope], ~mask), self.loops, []
+        inner, loops, self.loops = CallFrame([scope], ~mask), self.loops, []
         self.depth += 1
         self.statement(function.body, inner, mask)
         self.depth -= 1
@@ -627,7 +627,7 @@ class BlockReplay:
             return self.whole(0) if inner.result is None else inner.result
         return self._as(inner.result, is_float_type(function.c_type))
 
-    def _exchanged(self, node: nodes.Call, frame: Frame, mask: Numbers) -> Value:
+    def _exchanged(self, node: nodes.Call, frame: CallFrame, mask: Numbers) -> Value:
         """`__shfl_xor_sync(mask, value, distance, width)` and its relatives."""
         name = node.function
         given = node.arguments[1:] if name.endswith("_sync") else node.arguments

@@ -19,7 +19,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.common.thread_queries import QUERY_VARIABLES
-from kernelwright.tactics.recognised.block_replay import BlockReplay, Frame, Numbers, Value
+from kernelwright.tactics.recognised.block_replay import BlockReplay, CallFrame, Numbers, Value
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ def numbers_of(
 
 def _prepared(
     subject: Subject, launch: Launched, what: QuotedIndex, block: Numbers, thread: Numbers, given: Mapping[str, Numbers]
-) -> tuple[BlockReplay, Frame, Numbers]:
+) -> tuple[BlockReplay, CallFrame, Numbers]:
     run = replay(subject, launch, block, thread, 0)
     frame, everyone = run.entry(), np.ones(len(thread), bool)
     for each in what.free:
