@@ -130,6 +130,7 @@ class BlockReplay:
     read: dict[str, list[Numbers]] = field(default_factory=dict)
     """By array, what was loaded."""
     shared: dict[int, _Memory] = field(default_factory=dict)
+    most_steps: int = MAX_STEPS
     steps: int = 0
     depth: int = 0
     """Calls within each other."""
@@ -383,7 +384,7 @@ class BlockReplay:
 
     def _step(self) -> None:
         self.steps += 1
-        if self.steps > MAX_STEPS:
+        if self.steps > self.most_steps:
             raise Unfit("a block takes too long to follow")
 
     def _find(self, name: str, frame: CallFrame) -> _Variable:

@@ -234,15 +234,17 @@ def replay(subject: Subject, launch: Launched, block: Numbers, thread: Numbers, 
                        launch.arguments, seed, integers_up_to(launch.most))  # fmt: skip
 
 
-def run_block(subject: Subject, launch: Launched, block: int, seed: int, *, is_coarse: bool = False) -> BlockReplay:
-    """One block, carried out; coarse numbers are often the same.
+def run_block(
+    subject: Subject, launch: Launched, block: int, seed: int, most_steps: int, *, is_coarse: bool = False
+) -> BlockReplay:  # fmt: skip
+    """One block, carried out in so many steps at most; coarse numbers are often the same.
 
     Raises:
         Unfit: it does something that is not followed.
     """
     threads = np.arange(launch.threads)
     found = replay(subject, launch, np.full(launch.threads, block), threads, seed)
-    found.is_coarse = is_coarse
+    found.is_coarse, found.most_steps = is_coarse, most_steps
     found.run()
     return found
 

@@ -34,6 +34,9 @@ from kernelwright.tactics.recognised.trials import (
 )
 
 _LENGTHS = (64, 192, 96)
+_MOST_STEPS = 30_000
+"""That a block may take on short rows; sums of products take a few for each element."""
+
 _NONE = "no output is made of the sum of products of two rows"
 
 
@@ -69,7 +72,7 @@ def product_of(subject: Subject) -> Product:
     last = Unfit(_NONE)
     for size in length_sizes(subject):
         try:
-            return _Hypotheses(Trials(subject, out, size, _LENGTHS[0]), read).found()
+            return _Hypotheses(Trials(subject, out, size, _LENGTHS[0], _MOST_STEPS), read).found()
         except Unfit as unfit:
             last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
     raise last
