@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cuda_host import HostRunner, is_possible
-from tactic_runs import GPU, Subject, assert_same, configs, subject_of
+from tactic_runs import GPU, Subject, assert_loads, assert_same, configs, subject_of
 from tiling_runs import compile_cuda, has_nvrtc
 
 from kernelwright.tactics.base import NotApplicable, Rewrite
@@ -244,3 +244,11 @@ def test_attention_that_leaves_more_than_its_sum_stays() -> None:
     subject = _warps()
     more = subject.source.replace("acc[i] / total;", "acc[i] / (total + len);")
     assert isinstance(_split(replace(subject, source=more)), NotApplicable)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
+    subject = STYLES[style]()
+    result = _split(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert_loads(subject, result)

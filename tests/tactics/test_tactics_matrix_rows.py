@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cuda_host import HostRunner, is_possible
-from tactic_runs import GPU, Subject, assert_same, subject_of
+from tactic_runs import GPU, Subject, assert_loads, assert_same, subject_of
 
 from kernelwright.tactics.base import NotApplicable, Rewrite
 from kernelwright.tactics.registry import tactic
@@ -93,10 +93,33 @@ def test_what_is_no_sum_of_products_stays(what: str) -> None:
     assert isinstance(result, NotApplicable)
 
 
-def test_rows_that_several_outputs_need_are_left_to_tiles() -> None:
-    source = ALONE.replace("x[c]", "x[blockIdx.y * n + c]").replace("y[r]", "y[blockIdx.y * rows + r]")
-    arguments = {**ARGUMENTS, "x": "in float32 2,n", "y": "out float32 2,rows"}
-    subject = subject_of(source, arguments, ("ceil_div(rows, 1)", "2"), ("1",), SIZES, language="cuda", device=GPU)
+SEVERAL = ALONE.replace("x[c]", "x[blockIdx.y * n + c]").replace("y[r]", "y[blockIdx.y * rows + r]")
+
+
+def _several(count: int) -> Subject:
+    arguments = {**ARGUMENTS, "x": f"in float32 {count},n", "y": f"out float32 {count},rows"}
+    sizes = [{"rows": 32, "n": 96}, {"rows": 64, "n": 128}]
+    return subject_of(SEVERAL, arguments, ("rows // 32", str(count)), ("32",), sizes, language="cuda", device=GPU)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+def test_a_few_vectors_share_the_rows_of_a_matrix() -> None:
+    subject = _several(3)
     result = _taken(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert assert_same(HostRunner(), subject, result, subject.sizes(), count=4, rtol=1e-4) > 2
+
+
+def test_rows_that_many_outputs_need_are_left_to_tiles() -> None:
+    result = _taken(_several(17))
     assert isinstance(result, NotApplicable)
     assert "tiles" in result.reason
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
+    subject = STYLES[style]
+    result = _taken(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert_loads(subject, result)

@@ -23,6 +23,7 @@ from kernelwright.tactics.recognised.trials import (
     elements,
     indices,
     length_sizes,
+    once,
     row_count,
     row_threads,
     same_numbers,
@@ -66,6 +67,7 @@ class Attention:
     """How many rows there are, as an expression in sizes."""
 
 
+@once
 def attention_of(subject: Subject) -> Attention:
     """What it does.
 

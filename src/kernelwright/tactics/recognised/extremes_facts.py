@@ -23,6 +23,7 @@ from kernelwright.tactics.recognised.trials import (
     covers,
     elements,
     length_sizes,
+    once,
     row_count,
     row_threads,
     shares,
@@ -106,6 +107,7 @@ _RESULTS: Mapping[str, Callable[[Numbers, Numbers], Numbers]] = MappingProxyType
 """By C text, what may be made of elements."""
 
 
+@once
 def extremes_of(subject: Subject) -> Extremes:
     """What it does.
 

@@ -27,6 +27,7 @@ from kernelwright.tactics.recognised.places import (
 from kernelwright.tactics.recognised.trials import (
     Trials,
     length_sizes,
+    once,
     row_count,
     row_threads,
     same_numbers,
@@ -61,6 +62,7 @@ class Product:
     rows: str
 
 
+@once
 def product_of(subject: Subject) -> Product:
     """What it does.
 

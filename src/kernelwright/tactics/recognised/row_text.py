@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernelwright.problem.model import LaunchStep
-from kernelwright.tactics.base import Subject, Unfit
+from kernelwright.source.lexer import words_of
+from kernelwright.tactics.base import Effect, Rewrite, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start
 from kernelwright.tactics.common.iteration_domain import Places, renamed_kernel
 from kernelwright.tactics.common.launches import only_shape
@@ -40,7 +41,18 @@ class RowWriting:
             name = self.plan.fresh(f"KW_{what}")
             self.words[what] = name
             self.plan.header = self.plan.header.with_define(name, text)
-            self.plan.prelude.append(f"#ifndef {name}\n#define {name} 1\n#endif\n")
+            self.plan.prelude.append(_guard(name))
+
+    def finish(self, explanation: str, effect: Effect) -> Rewrite:
+        """The rewrite, without macros that its text does not use after all."""
+        text = "".join((*self.plan.prelude, *(edit.replacement for edit in self.plan.edits)))
+        for name in [each for each in self.plan.header.defines if each in self.words.values()]:
+            guard = _guard(name)
+            if guard in self.plan.prelude and name not in words_of(text.replace(guard, "")):
+                self.plan.prelude.remove(guard)
+                defines = {each: value for each, value in self.plan.header.defines.items() if each != name}
+                self.plan.header = replace(self.plan.header, defines=defines)
+        return self.plan.finish(explanation, effect)
 
     def _threads(self, step: LaunchStep) -> str:
         """Threads that worked on a row, as an expression."""
@@ -134,6 +146,10 @@ class RowWriting:
                 plan.replace(mark.span, "")
                 opening = opening.replace(mark.text, "")
         return opening, between[:closing], between[closing:]
+
+
+def _guard(name: str) -> str:
+    return f"#ifndef {name}\n#define {name} 1\n#endif\n"
 
 
 def filled(text: str, words: Mapping[str, str]) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -151,6 +153,37 @@ class Trials:
             if launch.blocks * each < number_of_rows(self.subject, self.out, count, sizes):
                 raise Unfit("its launch has fewer threads than rows")
         return text
+
+
+Found = TypeVar("Found")
+_KEPT = 32
+_ANSWERS: OrderedDict[object, object] = OrderedDict()
+
+
+def once(recognise: Callable[[Subject], Found]) -> Callable[[Subject], Found]:
+    """A recogniser that runs each kernel once: a plan asks, and whoever takes its idea asks again.
+
+    Rewrites that are only weighed are not run at all.
+    """
+
+    def answer(subject: Subject) -> Found:
+        if subject.is_tentative:
+            raise Unfit("kernels are recognised before other steps are weighed", is_already_so=True)
+        key = (recognise.__qualname__, recognise.__module__, subject.source, subject.entry, subject.header.steps,
+               tuple(tuple(sorted(sizes.items())) for sizes in subject.sizes()), subject.problem.arguments)  # fmt: skip
+        if key not in _ANSWERS:
+            try:
+                _ANSWERS[key] = recognise(subject)
+            except Unfit as unfit:
+                _ANSWERS[key] = unfit.reason
+            while len(_ANSWERS) > _KEPT:
+                _ANSWERS.popitem(last=False)
+        found = _ANSWERS[key]
+        if isinstance(found, str):
+            raise Unfit(found)
+        return cast("Found", found)
+
+    return answer
 
 
 def length_sizes(subject: Subject) -> tuple[str, ...]:
