@@ -6,8 +6,9 @@ it is asked for. So blocks of the real launch run in milliseconds, whatever its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -71,6 +72,8 @@ class Address:
     """Of the array that it stands for, the outermost one left out; empty for a plain pointer."""
     is_array: bool = False
     """Whether an index gives another array."""
+    width: int = 1
+    """Numbers of an element: 4 where a pointer to `float4` points among floats."""
 
 
 @dataclass(frozen=True)
@@ -262,32 +265,36 @@ class BlockReplay:
             variable.value = new if isinstance(new, Address) else _merged(mask, self._as(new, is_float), start)
         frame.scopes[-1][each.name] = variable
 
-    def _fields(self, c_type: str) -> tuple[nodes.Declarator, ...] | None:
-        """The fields of a struct of numbers; None for another type."""
+    def _fields(self, c_type: str) -> Mapping[str, bool] | None:
+        """The fields of a struct of numbers or a vector, and whether each is a float; None for another type."""
         words = [word for word in c_type.split() if word not in ("const", "struct", "volatile")]
         found = self.structs.get(words[0]) if len(words) == 1 else None
-        if found and any(each.is_pointer or each.extents or is_float_type(each.c_type) is None for each in found):
+        if found is None:
+            vector = vector_type(c_type)
+            return None if vector is None else dict.fromkeys(_AXES[: vector[0]], vector[1])
+        kinds = {each.name: is_float_type(each.c_type) for each in found}
+        if any(each.is_pointer or each.extents for each in found) or None in kinds.values():
             raise Unfit(f"values of type {c_type} are not followed")
-        return found
+        return {name: bool(kind) for name, kind in kinds.items()}
 
     def _record(self, each: nodes.Declarator, frame: CallFrame, mask: Numbers) -> Value:
         if each.initial is None:
-            fields = self._fields(each.c_type) or ()
-            return _Record({own.name: self.whole(0.0 if is_float_type(own.c_type) else 0) for own in fields})
+            fields = self._fields(each.c_type) or {}
+            return _Record({name: self.whole(0.0 if is_float else 0) for name, is_float in fields.items()})
         if isinstance(each.initial, nodes.Items):
             return self._made(each.c_type, each.initial.items, frame, mask)
         return self.value(each.initial, frame, mask)
 
     def _made(self, c_type: str, given: tuple[nodes.Expression, ...], frame: CallFrame, mask: Numbers) -> Value:
         """A struct of the values of its fields."""
-        fields = self._fields(c_type) or ()
+        fields = self._fields(c_type) or {}
         if len(fields) != len(given):
             raise Unfit(f"a {c_type} is made in a way that is not followed")
         parts: dict[str, Numbers] = {}
-        for own, value in zip(fields, given, strict=True):
-            new = self._as(self.number(value, frame, mask), is_float_type(own.c_type))
+        for (name, is_float), value in zip(fields.items(), given, strict=True):
+            new = self._as(self.number(value, frame, mask), is_float)
             assert isinstance(new, np.ndarray)
-            parts[own.name] = new
+            parts[name] = new
         return _Record(parts)
 
     def _reference(self, initial: nodes.Expression | None, frame: CallFrame) -> _Variable:
@@ -316,9 +323,12 @@ class BlockReplay:
     def _memory(self, name: str, c_type: str, count: int, *, is_shared: bool) -> _Memory:
         kind, fields = "shared" if is_shared else "private", self._fields(c_type)
         if fields is not None:
-            parts = {own.name: self._memory(name, own.c_type, count, is_shared=is_shared) for own in fields}
-            return _Memory(name, kind, False, fields=parts)
-        is_float, shape = bool(is_float_type(c_type)), (count,) if is_shared else (count, self.threads)
+            return _Memory(name, kind, False, fields={
+                own: self._numbers(name, kind, is_float, count) for own, is_float in fields.items()})  # fmt: skip
+        return self._numbers(name, kind, bool(is_float_type(c_type)), count)
+
+    def _numbers(self, name: str, kind: str, is_float: bool, count: int) -> _Memory:
+        shape = (count,) if kind == "shared" else (count, self.threads)
         return _Memory(name, kind, is_float, np.full(shape, np.nan) if is_float else np.zeros(shape, np.int64))
 
     def _fill(self, memory: _Memory, initial: nodes.Expression | None) -> None:
@@ -472,15 +482,21 @@ class BlockReplay:
             place = variable.value
         else:
             place = self.place(target, frame, mask)
-        memory, offset = place.memory, place.offset
-        if memory.fields and isinstance(new, _Record):
-            for name, part in memory.fields.items():
-                self._put(Address(part, offset), new.fields[name], mask)
+        memory = place.memory
+        if isinstance(new, _Record) and (memory.fields or place.width > 1):
+            for name, part in self._parts(place).items():
+                self._put(part, new.fields[name], mask)
             return new
-        if not isinstance(new, np.ndarray) or place.is_array or memory.fields:
+        if not isinstance(new, np.ndarray) or place.is_array or memory.fields or place.width > 1:
             raise Unfit("a pointer is stored in memory")
         self._put(place, new, mask)
         return new
+
+    def _parts(self, place: Address) -> dict[str, Address]:
+        """Where the fields of a struct or vector stand."""
+        if place.memory.fields:
+            return {name: Address(part, place.offset) for name, part in place.memory.fields.items()}
+        return {_AXES[lane]: Address(place.memory, place.offset + lane) for lane in range(place.width)}
 
     def _put(self, place: Address, new: Numbers, mask: Numbers) -> None:
         memory, offset = place.memory, place.offset
@@ -499,8 +515,8 @@ class BlockReplay:
         memory = place.memory
         if place.is_array:
             return place
-        if memory.fields:
-            parts = {name: self.load(Address(part, place.offset), mask) for name, part in memory.fields.items()}
+        if memory.fields or place.width > 1:
+            parts = {name: self.load(part, mask) for name, part in self._parts(place).items()}
             return _Record({name: part for name, part in parts.items() if isinstance(part, np.ndarray)})
         if memory.kind == "global":
             return self._given(place, mask)
@@ -541,15 +557,15 @@ class BlockReplay:
         match node:
             case nodes.Element(base=base, index=index):
                 whole = self.pointer(base, frame, mask)
-                step = int(np.prod(whole.extents)) if whole.is_array else 1
+                step = int(np.prod(whole.extents)) if whole.is_array else whole.width
                 offset = whole.offset + self.number(index, frame, mask).astype(np.int64) * step
-                return Address(whole.memory, offset, whole.extents[1:], len(whole.extents) > 1)
+                return Address(whole.memory, offset, whole.extents[1:], len(whole.extents) > 1, whole.width)
             case nodes.Unary(operator="*", operand=operand):
                 return self.pointer(operand, frame, mask)
             case nodes.Member(base=nodes.Element() as base, name=name, is_arrow=False):
-                whole = self.place(base, frame, mask)
-                if name in whole.memory.fields:
-                    return Address(whole.memory.fields[name], whole.offset)
+                parts = self._parts(self.place(base, frame, mask))
+                if name in parts:
+                    return parts[name]
             case nodes.Name(name=name) if (found := self._find(name, frame)).is_cell:
                 assert isinstance(found.value, Address)
                 return found.value
@@ -571,7 +587,11 @@ class BlockReplay:
 
     def _retyped(self, pointer: Address, node: nodes.Cast) -> Address:
         """_Memory that the launch sizes, as an array of another type; each place that one starts at has its own."""
-        memory, is_float = pointer.memory, is_float_type(node.c_type)
+        memory, vector = pointer.memory, vector_type(node.c_type)
+        is_float = is_float_type(node.c_type) if vector is None else vector[1]
+        is_whole = not memory.fields and not pointer.is_array and memory.kind != "private"
+        if is_whole and is_float == memory.is_float and (memory.kind == "global" or len(memory.data) != _DYNAMIC):
+            return replace(pointer, extents=(), width=1 if vector is None else vector[0])
         if memory.kind != "shared" or len(memory.data) != _DYNAMIC or is_float is None:
             raise Unfit("a pointer becomes one to another type")
         if (pointer.offset != pointer.offset[0]).any():
@@ -580,7 +600,7 @@ class BlockReplay:
         if key not in self.shared:
             data = np.full(_DYNAMIC, np.nan) if is_float else np.zeros(_DYNAMIC, np.int64)
             self.shared[key] = _Memory(memory.name, "shared", is_float, data)
-        return Address(self.shared[key], self.whole(0))
+        return Address(self.shared[key], self.whole(0), width=1 if vector is None else vector[0])
 
     def _as(self, value: Value, is_float: bool | None) -> Value:
         if not isinstance(value, np.ndarray) or is_float is None:
@@ -600,6 +620,12 @@ class BlockReplay:
             return self.load(self.pointer(node.arguments[0], frame, mask), mask)
         if name.startswith("__shfl"):
             return self._exchanged(node, frame, mask)
+        if name.startswith("make_") and self._fields(name.removeprefix("make_")) is not None:
+            return self._made(name.removeprefix("make_"), node.arguments, frame, mask)
+        if name in _OF_VECTORS:
+            whole, part = self.value(node.arguments[0], frame, mask), _OF_VECTORS[name]
+            if isinstance(whole, _Record):
+                return whole.fields[part] if part else whole
         values = [self.number(each, frame, mask) for each in node.arguments]
         return _computed(name, values)
 
@@ -653,10 +679,28 @@ class BlockReplay:
 # Arithmetic
 
 
+_AXES = ("x", "y", "z", "w")
+_OF_VECTORS: Mapping[str, str] = {
+    "__half22float2": "", "__float22half2_rn": "", "__bfloat1622float2": "", "__float22bfloat162_rn": "",
+    "__low2float": "x", "__high2float": "y", "__low2half": "x", "__high2half": "y",
+}  # fmt: skip
+"""Functions that convert vectors, or take one of their numbers."""
+_VECTOR = re.compile(r"(float|double|half|__half|__nv_bfloat16|int|uint|char|uchar|short|ushort|long|longlong)([234])")
+
+
+def vector_type(c_type: str) -> tuple[int, bool] | None:
+    """How many numbers a vector type has, and whether they are floats; None for another type."""
+    words = [word for word in c_type.split() if word not in ("const", "volatile")]
+    found = _VECTOR.fullmatch(words[0]) if len(words) == 1 else None
+    return None if found is None else (int(found[2]), bool(is_float_type(found[1])))
+
+
 def is_float_type(c_type: str) -> bool | None:
     """Whether a type is a number with a fraction; None for one that is not known."""
     words = c_type.replace("const", "").replace("volatile", "").split()
     name = " ".join(words)
+    if _VECTOR.fullmatch(name):
+        return None
     if any(each in name for each in ("float", "double", "half", "bfloat", "fp8")):
         if name[-1:].isdigit() and not name.endswith(("16", "_e4m3", "_e5m2", "32", "64")):
             raise Unfit(f"values of type {name} are not followed")
@@ -691,7 +735,7 @@ def _merged(mask: Numbers, new: Value, old: Value) -> Value:
             if isinstance(new, Address) and mask.all():
                 return new
             raise Unfit("a pointer is chosen by the thread")
-        return Address(new.memory, np.where(mask, new.offset, old.offset), new.extents, new.is_array)
+        return replace(new, offset=np.where(mask, new.offset, old.offset))
     if isinstance(new, _Record) or isinstance(old, _Record):
         if not isinstance(new, _Record) or not isinstance(old, _Record):
             raise Unfit("a struct becomes a number")
@@ -729,8 +773,8 @@ def _moved(operator: str, left: Value, right: Value) -> Value:
         left, right = right, left
     if not isinstance(left, Address) or not isinstance(right, np.ndarray) or operator not in "+-" or left.is_array:
         raise Unfit("arithmetic with pointers that is not followed")
-    by = right.astype(np.int64)
-    return Address(left.memory, left.offset + by if operator == "+" else left.offset - by)
+    by = right.astype(np.int64) * left.width
+    return replace(left, offset=left.offset + by if operator == "+" else left.offset - by)
 
 
 _FUNCTIONS: Mapping[str, Callable[..., Numbers]] = {

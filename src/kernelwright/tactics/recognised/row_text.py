@@ -70,7 +70,8 @@ class RowWriting:
 
     def place_function(self, what: str, array: str, place: QuotedIndex, along: str = "") -> None:
         """Where a row starts in an array, or the row of a key."""
-        text = f"(long long)(&({place.node.place.span.text(self.subject.source)}) - {array})"
+        element = place.node.place.span.text(self.subject.source)  # it may be a vector's
+        text = f"((const char *)&({element}) - (const char *){array}) / (long long)sizeof(*{array})"
         given = {along: "kw_key"} if along else {}
         self.function(what, OF_KEY, f"{quoted(self.subject, place, given)} kw_to = {text};")
 
