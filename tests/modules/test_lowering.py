@@ -107,6 +107,13 @@ def test_few_long_rows_are_reduced_in_parts_that_lie_side_by_side(shape: tuple[i
         assert f"k0 * {counts[0] // shape[0]} + i1];" in program.text("opencl")
 
 
+def test_a_gpu_starts_large_launches_in_wide_blocks() -> None:
+    for rows, block in ((6, 64), (1 << 17, 256)):
+        program = lower(graph(node("y", "aten.exp.default", [rows, 2], self=X), shape=(rows, 2)))
+        assert f'block     = ["{block}"]' in program.text("cuda")
+        assert 'block     = ["64"]' in program.text("opencl")
+
+
 def test_reductions_of_a_row_that_need_no_result_of_each_other_share_their_loop() -> None:
     """The variance of long rows is made of two sums, that of short ones of the mean first."""
     for length, loops in ((1 << 17, 1), (1 << 10, 2)):
