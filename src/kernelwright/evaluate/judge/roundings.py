@@ -41,6 +41,9 @@ FACTOR = 3.0
 HOPELESS = 32.0
 """Where an element is off by this many times what one sample allows, and most that were wrong still are, the result is
 wrong: no second sample is made. One element alone may be unlucky."""
+NEAR, MORE = 1.5, 4
+"""Where nothing is off by more than so many times what the samples allow, they may have been small by luck: so many
+times as many are made. Of a million honest elements one was off by 1.003 times what four samples allowed."""
 PRODUCTS_MAX = 1 << 24
 """Products of a matrix product that are summed one after the other; larger ones have the tolerance by scales alone."""
 CHAIN = 1 << 16
@@ -75,6 +78,7 @@ def is_rounding(
         roundings: of the inputs at hand; samples are added as needed.
         crew: threads that compare.
     """
+    is_near = False
     while True:
         deviation = roundings.deviation(output)
         if deviation is not None:
@@ -82,13 +86,14 @@ def is_rounding(
             found = compare(got, expected, wide, crew=crew)
             if found.is_within:
                 return wide
+            is_near = found.fraction <= NEAR
             if found.fraction > HOPELESS:
                 still, before = (
                     wrong_elements(got, expected, each, limit=0, crew=crew)[0] for each in (wide, allowance)
                 )
                 if 2 * still > before:
                     return None
-        if not roundings.add():
+        if not roundings.add(is_near=is_near):
             return None
 
 
@@ -139,16 +144,19 @@ class Roundings:
         with self._lock:
             return np.sqrt(self._squares[output] / self._count) if output in self._squares else None
 
-    def add(self) -> bool:
-        """One more sample; False where there are enough, or the reference cannot be computed so."""
+    def add(self, *, is_near: bool = False) -> bool:
+        """One more sample; False where there are enough, or the reference cannot be computed so.
+
+        `is_near`: the samples at hand nearly allow a result.
+        """
         with self._lock:
-            if self._count >= self._most:
+            if self._count >= self._most * (MORE if is_near else 1):
                 return False
             arithmetic = _Arithmetic(self._epsilon, self._seed, number=self._count)
             try:
                 results = self._call(arithmetic.followed, arithmetic.off)
             except ReferenceFailed:  # it needs arrays of NumPy's own, or float64 tensors, or leaves its domain
-                self._count = self._most
+                self._count = self._most * MORE
                 return False
             for name, values in results.items():
                 with np.errstate(all="ignore"):
