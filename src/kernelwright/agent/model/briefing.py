@@ -126,9 +126,13 @@ class Briefer:
         if before is None or self.source_of is None:
             return "not known"
         try:
-            return change(self.source_of(before), text) or "nothing"
+            source = self.source_of(before)
         except UserError:
             return "not known"
+        difference = change(source, text)
+        if difference and len(difference) < len(text):
+            return difference
+        return "nothing" if source == text else "nearly everything: it was written anew"
 
     def analysis_evidence(self, context: AnalyseContext, found: tuple[Finding, ...]) -> dict[str, str]:
         """Labelled facts that an analysis may cite: landscape, read-back, counters, distance to the floor."""

@@ -47,6 +47,10 @@ MOST_DIFF_LINES = 120
 MOST_SHOWN_CHARACTERS = 3000
 """Of another node's source, or of what it does differently."""
 
+MOST_GIVEN_UP = 300
+MOST_TOLD = 240
+"""Characters of why a role gave up, and of what a node does, in its one line."""
+
 MOST_UNDER_WAY_CHARACTERS = 400
 DIRECTIONS = (
     "how memory reaches the arithmetic (registers, shared or local memory, copies that run ahead, the walk's order)",
@@ -322,10 +326,13 @@ def ideas_section(plan: Plan, summaries: Mapping[str, str]) -> Section | None:
 
 
 def change(before: str, after: str) -> str:
-    """What one source does differently from another, as a diff without its first lines."""
+    """What one source does differently from another, as a diff without its first lines.
+
+    Empty where that is nothing, or so much that it says less than its length is worth.
+    """
     lines = list(difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=2))[2:]
-    more = [f"... {len(lines) - MOST_DIFF_LINES} more lines"] if len(lines) > MOST_DIFF_LINES else []
-    return "\n".join([*lines[:MOST_DIFF_LINES], *more])
+    text = "\n".join(lines)
+    return text if len(lines) <= MOST_DIFF_LINES and len(text) <= MOST_SHOWN_CHARACTERS else ""
 
 
 def landscape_section(node: Node, evidence: Sequence[str] = ()) -> Section:
@@ -351,6 +358,8 @@ def landscape_section(node: Node, evidence: Sequence[str] = ()) -> Section:
 
 def outcome_words(node: Node) -> str:
     """What became of a node, in a few words."""
+    if node.failure is not None and node.failure.reason == "declined":
+        return f"given up: {_shortened(' '.join(node.failure.message.split()), MOST_GIVEN_UP)}"
     if node.failure is not None:
         return f"{node.status} at {node.failure.stage}: {node.failure.reason}"
     if node.best_value:
@@ -364,7 +373,7 @@ def digest_line(tree: Tree, node: Node) -> str:
     gain = tree.gain(node.index)
     measured = f", this step {gain:.2f}x" if gain is not None else ""
     origin = f" (from node {node.parent})" if node.parent is not None else ""
-    what = " ".join(node.instruction.split())[:160]
+    what = _shortened(" ".join(node.instruction.split()), MOST_TOLD)
     return f"- node {node.index}{origin} {node.label}: {what}: {outcome_words(node)}{predicted}{measured}"
 
 
@@ -508,9 +517,9 @@ def window_sections(
         except UserError:
             source = ""
         difference = change(below, source) if source and below else ""
-        if difference and len(difference) < min(len(source), MOST_SHOWN_CHARACTERS):
+        if difference and len(difference) < len(source):
             parts += ["What its source does differently from the source below:", difference]
         elif source and len(source) < MOST_SHOWN_CHARACTERS:
             parts.append(source)
-        found.append(Section(f"An earlier attempt: node {node.index}", data("\n".join(parts)), 3 + place, line))
+        found.append(Section(f"An earlier attempt: node {node.index}", data("\n".join(parts)), 3 + place))
     return found
