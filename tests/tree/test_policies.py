@@ -200,6 +200,17 @@ def test_a_sparing_run_looks_at_a_new_structure_before_it_asks_for_another() -> 
         assert (chosen.action, chosen.node) != ("tune", 2)
 
 
+@pytest.mark.parametrize(("evaluated", "left", "action"), [(7, 300, "tune"), (24, 300, "expand"), (7, 60, "expand")])
+def test_a_sparing_run_searches_a_structure_before_it_builds_upon_it(evaluated: int, left: int, action: str) -> None:
+    """As far as the rest of the budget allows: what a handful of configurations says is no base for a question."""
+    events = [*lifted(), tuned(1, 0.78, 13, expected=0.05), planned(1, idea("more", None, family="open"))]
+    events += [proposed(2, 1, "tile", gain=1.5), working(2, 0.6), planned(2), tuned(2, 0.5, evaluated)]
+    budget = dataclasses.replace(sparing(), evaluations=left, attempts=4)
+    chosen = GainPerCost(has_model=True).choose(Tree.of(events), budget)
+    assert isinstance(chosen, Expansion)
+    assert chosen.action == action
+
+
 def test_what_came_of_earlier_predictions_counts_by_kind_of_step_and_less_than_this_runs_own() -> None:
     events = lifted(idea("tile", 1.5, family="tiling"))
 

@@ -57,6 +57,12 @@ SLICE_EVALUATIONS = 6
 
 MAX_SLICE = 48
 
+LOOKED_AT = 24
+LOOK_SHARE = 12
+"""What a model wrote is searched for so many evaluations before the next question, but for no more than this part of
+what is left. Two live runs with looks of 6 asked for five structures each of bases of which their search made 1.1 and
+1.6 times as much afterwards, more than any of the five."""
+
 MIN_GAIN = 0.003
 """Below this expected fall of the logarithm nothing is worth its cost: it could not be shown at the end."""
 
@@ -209,10 +215,11 @@ class _Scoring:
         return max([0.0, *structures, *(self._gain_to_the_end(self._tree[index]) for index in nodes)])
 
     def _is_young(self, expansion: Expansion) -> bool:
-        """Whether it is the tuning of what a model wrote, and of which hardly more than the default is known."""
+        """Whether it is the tuning of what a model wrote, and of which too little is known to build upon."""
         node = self._tree[expansion.node]
         is_written = self._policy.has_model and node.role not in START_ROLES and expansion.action == "tune"
-        return is_written and node.tuning.evaluated_count < self._policy.slice_evaluations
+        share = LOOKED_AT if self._left is None else min(LOOKED_AT, self._left / LOOK_SHARE)
+        return is_written and node.tuning.evaluated_count < max(self._policy.slice_evaluations, share)
 
     def _gain_to_the_end(self, node: Node) -> float:
         """What all of a node's tuning is expected to bring the best, as far as the floor lets it."""
