@@ -160,6 +160,7 @@ class _Scoring:
             is_timed=is_timed,
             lifts=policy.lifts,
             earlier=policy.earlier,
+            is_sparing=budget.is_sparing,
         )
         assert tree.best is not None
         assert tree.best.best_value is not None
@@ -287,6 +288,14 @@ class _Scoring:
             elif node.status == "failed":
                 yield from self._repair(node)
 
+    def _improvement(self, hope: Gain, gap: float) -> float:
+        """What a child of a node `gap` above the best is expected to bring, as far as the floor lets it.
+
+        Cut off within the expectation, so that of two nodes the better one stays ahead when both could reach the floor.
+        """
+        is_cut = self._budget.is_sparing and not math.isinf(self._headroom)
+        return hope.improvement(gap) - (hope.improvement(gap + self._headroom) if is_cut else 0.0)
+
     def _scored(self, expansion: Expansion, gain: float, cost: float) -> _Scored:
         return _Scored(expansion, min(gain, self._headroom), cost)
 
@@ -304,7 +313,7 @@ class _Scoring:
     def _expansion(self, node: Node, idea: Idea | None) -> _Scored:
         hope, words = self._hope(node, idea)
         chance = self._beliefs.chance(idea.family if idea else "", node)
-        gain = chance * hope.improvement(self._gap(node))
+        gain = chance * self._improvement(hope, self._gap(node))
         cost = self._beliefs.attempt_cost("expand")
         reason = f"{words}; {math.exp(hope.mean):.2f}x believed, works with {chance:.0%}"
         return self._scored(Expansion(node.index, "expand", reason, idea.key if idea else ""), gain, cost)
@@ -462,7 +471,7 @@ class _Scoring:
             return
         chance = self._beliefs.repair_chance(node)
         hope = self._beliefs.expected(node, before)
-        gain = chance * Gain(hope.mean, hope.deviation).improvement(self._gap(before))
+        gain = chance * self._improvement(Gain(hope.mean, hope.deviation), self._gap(before))
         if self._policy.lifts and lifted_from(self._tree, node) is not None:
             gain = chance * self._gain_of_lifting(before, self._beliefs.tuning_gain)
         reason = f"it failed at {failure.stage} ({failure.reason}), mended with {chance:.0%}"
