@@ -305,6 +305,22 @@ def test_of_a_long_attempt_that_is_all_different_words_and_times_are_told(contex
         assert words in section.text
 
 
+def test_a_planner_is_told_no_line_twice_and_no_reason_of_another_source(context: PlanContext) -> None:
+    """Those that began elsewhere were made for what limited their own origin."""
+    made = dataclasses.replace(context.node, index=1, parent=0, best_value=0.5, because="fewer loads")
+    other = dataclasses.replace(made, index=2, because="a wider walk", best_config={"ITEMS": 4})
+    child = dataclasses.replace(made, index=3, parent=1, because="more under way")
+    tree = Tree((context.node, made, other, child))
+    asked = dataclasses.replace(context, tree=tree, node=made)
+    model = ScriptedModel([NOTHING])
+    ModelAgent(model, source_of=lambda node: context.written.text + "\n" * node.index).plan(asked)
+    text = model.requests[0].messages[0].text
+    assert "Why: more under way" in text
+    assert "a wider walk" not in text
+    assert "2.00x as fast as the baseline, with ITEMS=4" in text
+    assert text.count("- node 2 (from node 0)") == 1
+
+
 def test_a_device_is_described_in_words_and_units(context: PlanContext) -> None:
     limits = {"warp_size": 64, "shared_memory_per_block": 65536, "registers_per_multiprocessor": 65536}
     facts = {"known_fault": "vectors of 64 bytes " * 9, "uuid": "0f" * 8, "cupti": "libcupti.so"}

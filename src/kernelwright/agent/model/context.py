@@ -230,7 +230,8 @@ def device_section(task: Task) -> Section:
     lines += [f"- limits, as `device.NAME` in expressions: {', '.join(limits)}"] if limits else []
     lines += [f"- {words}: {device.facts[name]}" for name, words in TOLD_FACTS.items() if device.facts.get(name)]
     if task.copy_bytes_per_s:
-        lines.append(f"- measured copy bandwidth: {_three_digits(task.copy_bytes_per_s / 1e9)} GB/s")
+        moving = ", which moves with what else the host does" if device.kind == "cpu" else ""
+        lines.append(f"- measured copy bandwidth: {_three_digits(task.copy_bytes_per_s / 1e9)} GB/s{moving}")
     if task.operations_per_s:
         lines.append(f"- measured arithmetic: {_three_digits(task.operations_per_s / 1e9)} GFLOP/s")
     if more := _more_rates(task.ceilings):
@@ -491,6 +492,12 @@ def _distinct(nodes: Iterable[Node], *, without: set[int]) -> list[Node]:
     return found
 
 
+def _settings_line(node: Node) -> str:
+    """What came of a node, with its best parameters."""
+    settings = ", ".join(f"{name}={value}" for name, value in node.best_config.items())
+    return outcome_words(node) + (f", with {settings}" if settings else "")
+
+
 def window_sections(
     tree: Tree,
     nodes: Iterable[Node],
@@ -498,16 +505,20 @@ def window_sections(
     evidence_of: EvidenceOf | None = None,
     *,
     below: str = "",
+    asked_at: Node | None = None,
 ) -> list[Section]:
     """The nodes with what came of them and their sources, ranked in the order given.
 
     Of a source only what it does differently from `below` is shown, with which the prompt ends, where that is shorter;
-    of a long one that does nearly all differently nothing, since words and times say more for their length.
+    of a long one that does nearly all differently nothing, since words and times say more for their length. Who plans
+    at `asked_at` has a line on each node already; why a node was made is told of its children, since others began
+    elsewhere.
     """
     found = []
     for place, node in enumerate(nodes):
-        line = digest_line(tree, node)
-        parts = [line, *([f"Why: {node.because}"] if node.because else [])]
+        parts = [digest_line(tree, node)] if asked_at is None else [_settings_line(node)]
+        if node.because and (asked_at is None or node.parent == asked_at.index):
+            parts.append(f"Why: {node.because}")
         if evidence_of is not None:
             parts += list(evidence_of(node, None))[:MOST_EVIDENCE_LINES]
         if node.failure is not None and node.failure.log:
