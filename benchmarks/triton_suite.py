@@ -1,12 +1,13 @@
 """How many Triton kernels that nobody here wrote become problems unedited, and are right under the interpreter.
 
 ```
-python benchmarks/triton_suite.py TASKS STATE [--half development|held-out] [--only NAME,...] [--again KIND]
+python benchmarks/triton_suite.py TASKS STATE [--half development|held-out] [--only NAME,...] [--again KIND] [--largest]
 ```
 `TASKS` is the folder `tasks/triton2triton/vllm` of AMD-AGI/AgentKernelArena, fetched and never committed. A task is a
 kernel with the function that launches it, and a script whose `run_correctness()` calls it: that is the call which is
 watched. Each task has processes of its own, with time limits. What is known of it lies in `STATE/NAME.json`, and a
-second run goes on from there; `--again` forgets what ended as that kind. A seed halves the tasks.
+second run goes on from there; `--again` forgets what ended as that kind. A seed halves the tasks. With `--largest` the
+call has the largest of the script's shapes instead of its first: a copy of the script beside it says so.
 """
 
 from __future__ import annotations
@@ -30,7 +31,21 @@ SEED = 17
 IMPORT_S = 240
 CHECK_S = 420
 CONFIGURATIONS = 12
-CALL = "scripts/task_runner.py::run_correctness"
+CALL = "scripts/task_runner.py"
+FUNCTION = "run_correctness"
+LARGEST = """
+
+def _elements(shape):
+    found = 1
+    for each in shape if isinstance(shape, (tuple, list)) else [shape]:
+        found *= max(1, sum(each)) if isinstance(each, list) else each if isinstance(each, int) and each > 0 else 1
+    return found
+
+
+if "TEST_SHAPES" in globals():
+    TEST_SHAPES = [max(TEST_SHAPES, key=_elements)]
+"""
+"""At the end of a copy of the script."""
 
 
 def main() -> None:
@@ -41,6 +56,7 @@ def main() -> None:
     words.add_argument("--only", default="")
     words.add_argument("--again", action="append", default=[])
     words.add_argument("--import-only", action="store_true")
+    words.add_argument("--largest", action="store_true")
     words.add_argument("--configurations", type=int, default=CONFIGURATIONS)
     given = words.parse_args()
     given.state.mkdir(parents=True, exist_ok=True)
@@ -67,7 +83,7 @@ def one(given: argparse.Namespace, name: str) -> dict[str, Any]:
     if {row.get("import"), row.get("check")} & set(given.again):
         row = {"name": name}
     if "import" not in row:
-        row |= imported(given.tasks / name, given.state / "problems" / name)
+        row |= imported(given.tasks / name, given.state / "problems" / name, is_largest=given.largest)
         file.write_text(json.dumps(row))
     if row["import"] == "yes" and "check" not in row and not given.import_only:
         row |= checked(given.state / "problems" / name, given.configurations)
@@ -75,13 +91,17 @@ def one(given: argparse.Namespace, name: str) -> dict[str, Any]:
     return row
 
 
-def imported(task: Path, folder: Path) -> dict[str, Any]:
+def imported(task: Path, folder: Path, *, is_largest: bool) -> dict[str, Any]:
     """`kernelwright init`, with the kernel that the task names."""
+    call = task / CALL
+    if is_largest:
+        call = call.with_name("largest.py")
+        call.write_text((task / CALL).read_text() + LARGEST)
     (source,) = (task / "source").glob("*.py")
     target = re.search(r"target_kernel_functions:\s*- *(\w+)", (task / "config.yaml").read_text())
     assert target is not None
     shutil.rmtree(folder, ignore_errors=True)
-    words = ["init", f"{source}::{target[1]}", "--call", f"{task}/{CALL}", "--out", str(folder), "--force"]
+    words = ["init", f"{source}::{target[1]}", "--call", f"{call}::{FUNCTION}", "--out", str(folder), "--force"]
     code, out, seconds = command(words, IMPORT_S)
     row = {"import": "yes" if code == 0 else kind_of(code, out), "import s": round(seconds, 1)}
     if code:

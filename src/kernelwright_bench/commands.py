@@ -208,6 +208,7 @@ def bench_kernelbench(
         str, typer.Option(help="Of torch.compile, to time beside eager: compiled, max-autotune, both or none.")
     ] = "compiled",
     timeout: Annotated[float, typer.Option(help="Most seconds for each judgement of an answer.", min=1.0)] = 900.0,
+    together: Annotated[int, typer.Option(help="Problems that get their answers side by side, on a GPU.", min=1)] = 1,
     *,
     library: Annotated[bool, typer.Option("--library", help="As for `init`.")] = False,
     json: JsonFlag = False,
@@ -222,7 +223,7 @@ def bench_kernelbench(
     from kernelwright_bench.modules.kernelbench import KernelBenchWords, run_kernelbench
 
     words = KernelBenchWords(
-        checkout, level, ids, budget, model, device, out, rounds, modes, timeout, json, library
+        checkout, level, ids, budget, model, device, out, rounds, modes, timeout, json, library, together
     )  # fmt: skip
     raise typer.Exit(run_kernelbench(words))
 

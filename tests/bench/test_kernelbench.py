@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 
 from kernelwright.cli.main import main
 from kernelwright.errors import StoreError, UsageError
+from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright_bench.modules import solving
 from kernelwright_bench.modules.checkout import problems_of
 from kernelwright_bench.modules.kernelbench import KernelBenchWords, run_kernelbench
@@ -223,9 +226,10 @@ def test_what_has_a_record_is_not_run_again(checkout: Path, tmp_path: Path) -> N
     pytest.importorskip("pyopencl")
     run: list[str] = []
 
-    def solved(file: Path, folder: Path, settings: object, workers: object, *, tell: object) -> dict[str, Any]:
-        run.append(file.stem)
-        return record(file.stem, None)
+    def solved(problems: list[tuple[Path, Path]], settings: object, *, tell: object) -> Generator[dict[str, Any]]:
+        for file, _ in problems:
+            run.append(file.stem)
+            yield record(file.stem, None)
 
     assert run_kernelbench(words(checkout, tmp_path / "out", "11"), solved=solved) == 0
     assert run_kernelbench(words(checkout, tmp_path / "out", "2,11"), solved=solved) == 0
@@ -235,6 +239,8 @@ def test_what_has_a_record_is_not_run_again(checkout: Path, tmp_path: Path) -> N
     assert run_kernelbench(words(checkout, tmp_path / "out", "11"), solved=solved) == 0
     assert len(json.loads((tmp_path / "out" / "level1.json").read_text())["problems"]) == 2
     assert "aten.sort is not lowered yet" in (tmp_path / "out" / "level1.md").read_text()
+    with pytest.raises(UsageError, match="--together: compilers beside a measurement on a CPU disturb it"):
+        run_kernelbench(dataclasses.replace(words(checkout, tmp_path / "out"), together=2), solved=solved)
     with pytest.raises(UsageError, match="was made with the budget '5', and now it is '7'"):
         run_kernelbench(dataclasses.replace(words(checkout, tmp_path / "out"), budget="7"), solved=solved)
     with pytest.raises(UsageError, match="was made with the rounds '6', and now it is '7'"):
@@ -268,6 +274,31 @@ def test_a_fault_in_one_problem_is_its_record_and_a_person_who_stops_it_is_obeye
     assert status == 0
     (told,) = json.loads((tmp_path / "out" / "level1.json").read_text())["problems"]
     assert (told["stage"], told["why"]) == ("import", "AttributeError: no such field")
+
+
+@pytest.mark.thorough
+@pytest.mark.opencl
+@pytest.mark.timeout(400)
+def test_problems_that_are_solved_together_have_records_like_those_that_are_solved_alone(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, with compilers beside an optimisation; here that only disturbs times."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("pyopencl")
+    monkeypatch.setattr(solving.SolveSettings, "is_early", True)
+    machine = solving.chosen_machine(None)
+    tune = TuneSettings(budget=Budget(evaluations=1), build_processes=1)
+    optimize = OptimizeSettings(tune=tune, memory="off")
+    settings = solving.SolveSettings(optimize, machine, 6, (), 5.0, 100.0, checkout)
+    files = problems_of(checkout, 1, "2,11,3").values()
+    told = list(solving.solve([(file, tmp_path / file.stem) for file in files], settings))
+    assert [each["name"] for each in told] == [file.stem for file in files]
+    softmax, sort, maps = told
+    assert (sort["stage"], sort["why"].partition("\n")[2].strip()[:10]) == ("lower", "sort: aten")
+    for each in (softmax, maps):
+        assert (each["stage"], each["why"], each["compared"]["differs"]) == ("official", "", ""), each
+        assert each["compared"]["rows"]["eager"]["low"] > 0
+        assert each["seconds"].keys() == {"import", "lower", "optimize", "compile", "check", "compare", "official"}
 
 
 @pytest.mark.thorough

@@ -12,7 +12,7 @@ import pytest
 
 from kernelwright.errors import ReferenceFailed
 from kernelwright.evaluate.data.tolerance import Allowance
-from kernelwright.evaluate.judge.roundings import SAMPLES, Roundings, is_rounding
+from kernelwright.evaluate.judge.roundings import MORE, SAMPLES, UNITS, Roundings, is_rounding
 from kernelwright.problem.reference import Reference
 
 Array = np.ndarray[Any, Any]
@@ -95,6 +95,25 @@ def test_a_sample_of_the_terms_does_not_pass_for_a_long_sum(
         assert not held.passes(x[:, ::part].astype(np.float64).sum(axis=1) * part)
 
 
+def by_bits(rng: np.random.Generator, bits: int) -> Array:
+    """From 0 to 1, by the bits of each element's place, as `datasets` makes a ramp."""
+    weights = rng.uniform(0.5, 1.0, bits)
+    places = np.arange(1 << bits)
+    return sum(weight * (places >> bit & 1) for bit, weight in enumerate(weights)) / weights.sum()
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.01])
+@pytest.mark.parametrize("seed", range(3))
+def test_half_of_the_terms_of_a_ramp_do_not_pass_for_all(seed: int, spread: float) -> None:
+    """Where the declared values are nearly alike, this dataset alone tells a sample of them from all."""
+    x = (1.0 + spread * (2.0 * by_bits(np.random.default_rng(seed), 20).reshape(2, -1) - 1.0)).astype(np.float32)
+    held = Held(sums, x, seed=seed)
+    assert held.passes(np.add.accumulate(x.reshape(2, -1, 4096), axis=2)[..., -1].sum(axis=1))
+    assert held.passes(np.add.accumulate(x.reshape(2, -1, 65536), axis=2)[..., -1].sum(axis=1))
+    for half in (x[:, ::2], x[:, 1::2], x[:, : 1 << 18], x.reshape(2, -1, 2, 64)[:, :, 0].reshape(2, -1)):
+        assert not held.passes(half.astype(np.float64).sum(axis=1) * 2)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_zeros_are_added_exactly_so_sparse_sums_may_not_be_off(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -159,6 +178,16 @@ def test_samples_are_made_once_and_come_to_an_end() -> None:
         assert not held.passes(almost)
     assert held.calls <= SAMPLES
     assert held.roundings.byte_count == held.expected.nbytes
+
+
+def test_a_result_that_few_samples_nearly_allow_gets_more_of_them() -> None:
+    """Two deviations off, which four samples refuse in one of four cases since they are small by luck."""
+    x = np.full((1, 1), 1e4, np.float32)
+    all_held = [Held(lambda x: x - 9e3, x, seed=seed) for seed in range(40)]
+    passed = [held.passes(held.expected + 2.2 * UNITS * EPSILON * 1e4) for held in all_held]
+    assert sum(passed) >= 34
+    assert SAMPLES < max(held.calls for held in all_held) <= SAMPLES * MORE
+    assert sum(held.passes(held.expected + 6.0 * UNITS * EPSILON * 1e4) for held in all_held) <= 2
 
 
 def test_the_same_seed_gives_the_same_roundings() -> None:

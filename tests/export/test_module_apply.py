@@ -69,7 +69,7 @@ def agree(launches, *given, **named):
 
 x = torch.randn(5, 6)
 with torch.no_grad():
-    agree(1, x)  # computes both
+    agree(2, x)  # computes both, on two inputs
     agree(1, x)
     agree(1, x=x, scale=2.0)
     agree(1, torch.randn(6, 5).t(), 2.0)
@@ -78,7 +78,7 @@ with torch.no_grad():
     part.eval(), wanted.eval()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        agree(1, x)  # running statistics: the kernels are made for the batch's
+        agree(2, x)  # running statistics: the kernels are made for the batch's
     assert "the kernels differ from Model's own forward" in str(told[0].message)
     agree(0, x)
     part.train(), wanted.train()
@@ -99,7 +99,7 @@ with torch.no_grad():
         assert len(calls) == before
     for each in (part, wanted):
         each.norm.eps = 9.0
-    agree(1, x)  # computes both
+    agree(2, x)  # computes both
     agree(0, x)
     for each in (part, wanted):
         each.norm.eps = 1e-5
@@ -210,6 +210,45 @@ def test_a_tensor_that_the_kernels_do_not_read_counts_by_its_shape_and_type(
     call = [sys.executable, "-c", SHAPED, str(found_run)]
     quiet = {**os.environ, "PYTHONPATH": str(in_tmp)}
     found = subprocess.run(call, capture_output=True, text=True, check=False, env=quiet)
+    assert found.stdout.splitlines()[-1:] == ["agrees"], found.stdout + found.stderr
+
+
+ALIKE = """import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(2, momentum=1.0)
+    def forward(self, x):
+        return self.norm(x)
+def get_inputs():
+    return [torch.randn(30000, 2)]
+def get_init_inputs():
+    return []
+"""
+BY_CHANCE = """import sys, torch, layer
+import kernelwright
+model, own = layer.Model(), layer.Model()
+assert kernelwright.apply(model, sys.argv[1]) == ("",)
+x = torch.randn(30000, 2) * torch.tensor([1.0, 3.0]) + torch.tensor([0.0, 5.0])
+with torch.no_grad():
+    for is_training, each in ((True, x), (False, x), (False, 2 * x)):
+        model.train(is_training), own.train(is_training)
+        torch.testing.assert_close(model(each), own(each), rtol=1e-3, atol=1e-3)
+print("agrees")
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.opencl
+def test_kernels_that_agree_with_a_module_on_one_input_by_chance_are_not_taken(
+    in_tmp: Path, record_run: RecordRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In evaluation with the very batch whose statistics the module keeps, where the kernels take the batch's."""
+    found_run = recorded(ALIKE, in_tmp, record_run, capsys)
+    call = [sys.executable, "-c", BY_CHANCE, str(found_run)]
+    found = subprocess.run(
+        call, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(in_tmp)}
+    )
     assert found.stdout.splitlines()[-1:] == ["agrees"], found.stdout + found.stderr
 
 

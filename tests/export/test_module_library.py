@@ -17,7 +17,7 @@ from kernelwright.export.run import export_run
 from kernelwright.modules.graph import Graph, read_graph
 from kernelwright.modules.library import LIBRARY
 from kernelwright.modules.lowering import lower
-from kernelwright.modules.problem_files import files_of
+from kernelwright.modules.problem_files import files_of, signature_of
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.template.load import load_template
 
@@ -94,6 +94,41 @@ def test_what_is_made_of_no_output_is_refused_with_its_line(tmp_path: Path) -> N
         load_problem(folder)
     assert refused.value.location is not None
     assert refused.value.location.line == 9
+
+
+CONVOLUTION = """import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 3, 3), nn.ConvTranspose2d(3, 2, 3)
+    def forward(self, x):
+        return {body}
+def get_inputs():
+    return [torch.randn(1, 2, 6, 6)]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "with_bias"),
+    [("torch.relu(self.second(torch.tanh(self.first(x))))", [False, False]),
+     ("torch.relu(self.second(self.first(x)))", [True, False]),
+     ("self.second(torch.tanh(self.first(x)))", [False, True])],
+)  # fmt: skip
+def test_a_bias_is_added_by_the_kernel_that_reads_the_convolution_else_by_the_library(
+    body: str, with_bias: list[bool], in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    (in_tmp / "m.py").write_text(CONVOLUTION.format(body=body))
+    with pytest.raises(SystemExit) as left:
+        main(["init", "m.py", "--library", "--quiet"])
+    assert left.value.code == 0, capsys.readouterr().err
+    signature = signature_of(load_problem(in_tmp / "m").reference)
+    assert signature is not None
+    calls = [call[-1] for call in signature["calls"]]
+    assert [given["bias"] is not None for _, op, given in calls if "convolution" in op] == with_bias
 
 
 @pytest.mark.parametrize("name", ["header", "torch", "t1"])

@@ -82,11 +82,17 @@ class Kernel:
 class Autotuner(Kernel):
     """What `@triton.autotune` makes; it must never be asked to launch."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, *configs: Any) -> None:
         self.fn: Any = kernel
+        self.configs = list(configs)
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         raise AssertionError("tuned at a launch")
+
+
+def listed(hook: Any = None, **values: int) -> Any:
+    """What `triton.Config` makes."""
+    return SimpleNamespace(pre_hook=hook, all_kwargs=lambda: {"num_warps": 4, **values})
 
 
 def tensor(*shape: int) -> Any:
@@ -365,3 +371,55 @@ print([each and each["BLOCK"] for each in kernel._kept.values()])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("there is no GPU here") == 1
     assert "[128, 256, None]" in done.stdout
+
+
+def test_hooks_of_an_autotuner_s_configs_are_called_before_each_launch(file: Path, function: Any) -> None:
+    called: list[Any] = []
+    inner = Kernel(function)
+    configs = [listed(called.append, BLOCK=64, num_warps=1), listed(called.append, BLOCK=32)]
+    kernel = kernelwright.tuned(file)(Autotuner(inner, *configs))
+    kernel[lambda meta: (-(-128 // meta["BLOCK"]),)](tensor(4, 32), tensor(4, 32), 128, 2.0)
+    (arguments,) = called
+    assert (arguments["BLOCK"], arguments["n"]) == (128, 128)
+    assert inner.launched[0][1]["num_warps"] == 2
+
+
+def test_a_config_whose_hook_is_not_known_is_not_launched(file: Path, function: Any) -> None:
+    called: list[str] = []
+    configs = [
+        listed(lambda given: called.append("first"), BLOCK=64, num_warps=1),
+        listed(lambda given: called.append("second"), BLOCK=32),
+    ]
+    inner = Kernel(function)
+    kernel = kernelwright.tuned(file)(Autotuner(inner, *configs))
+    with pytest.warns(RuntimeWarning, match=r"no config of @triton\.autotune has the pre_hook"):
+        kernel[lambda meta: (-(-128 // meta["BLOCK"]),)](tensor(4, 32), tensor(4, 32), 128, 2.0)
+    assert (inner.launched[0][1]["BLOCK"], inner.launched[0][1]["num_warps"]) == (64, 1)
+    assert called == ["first"]
+
+
+def test_a_baseline_that_an_autotuner_no_longer_lists_gives_way_to_its_first_config(file: Path, function: Any) -> None:
+    called: list[str] = []
+    configs = [
+        listed(lambda given: called.append("first"), BLOCK=16, num_warps=8),
+        listed(lambda given: called.append("second"), BLOCK=32),
+    ]
+    inner = Kernel(function)
+    kernel = kernelwright.tuned(file)(Autotuner(inner, *configs))
+    with pytest.warns(RuntimeWarning, match="pre_hook"):
+        kernel[lambda meta: (-(-128 // meta["BLOCK"]),)](tensor(4, 32), tensor(4, 32), 128, 2.0)
+    assert inner.launched[0][0] == (8,)
+    assert inner.launched[0][1]["num_warps"] == 8
+    assert called == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("more", "named", "reason"),
+    [((64, 5), {}, "takes 5 arguments, and 6 are given"), ((), {"n": 3}, "gets 'n' twice")],
+)
+def test_arguments_that_the_kernel_does_not_take_are_refused(
+    more: tuple[int, ...], named: dict[str, int], reason: str, file: Path, function: Any
+) -> None:
+    kernel = kernelwright.tuned(file)(Kernel(function))
+    with pytest.raises(TypeError, match=reason):
+        kernel[(2,)](tensor(4, 32), tensor(4, 32), 128, 2.0, *more, **named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,72 @@ def test_a_maximum_keeps_nan_and_a_softmax_needs_no_mark_of_it() -> None:
     assert "NAN" not in lower(graph(SCALE, SOFTMAX)).text("opencl")
 
 
+@pytest.mark.parametrize(
+    ("shape", "counts"),
+    [
+        ((2, 1 << 15), [1024, 2]),
+        ((1, 1 << 20), [16384, 256, 1]),
+        ((300, 1 << 15), [300]),
+        ((2, 1000), [2]),
+        ((2, 16411), [2]),
+    ],
+)
+def test_few_long_rows_are_reduced_in_parts_that_lie_side_by_side(shape: tuple[int, int], counts: list[int]) -> None:
+    total = node("total", "aten.sum.dim_IntList", [shape[0]], self=X, dim=[1], keepdim=False)
+    program = lower(graph(total, shape=shape))
+    assert [each.count for each in program.kernels] == counts
+    if len(counts) > 1:
+        assert f"k0 * {counts[0] // shape[0]} + i1];" in program.text("opencl")
+
+
+def test_reductions_of_a_row_that_need_no_result_of_each_other_share_their_loop() -> None:
+    """The variance of long rows is made of two sums, that of short ones of the mean first."""
+    for length, loops in ((1 << 17, 1), (1 << 10, 2)):
+        program = lower(
+            graph(node("spread", "aten.var.correction", [300], self=X, dim=[1], keepdim=False), shape=(300, length))
+        )
+        assert program.entries == ("kernel_1",)
+        assert program.text("opencl").count("for (") == loops
+
+
+def test_what_holds_for_a_row_is_computed_once_for_it() -> None:
+    norm = node("norm", "aten.native_layer_norm.default", [6, 10], input=X, normalized_shape=[10], eps=1e-5)
+    first = node("first", "getitem", [6, 10], of={"ref": "norm"}, index=0)
+    text = lower(graph(norm, first)).text("opencl")
+    last = text.rpartition("for (")[2]
+    assert "sqrt" in text
+    assert "sqrt" not in last
+    assert " / " not in last
+
+
+def test_an_operand_that_a_form_names_twice_is_computed_once() -> None:
+    bent = node("bent", "aten.relu.default", [6, 10], self={"ref": "scaled"})
+    assert lower(graph(SCALE, bent)).text("opencl").count("x[i0]") == 1
+
+
+def test_what_stands_under_a_condition_is_not_computed_outside_of_it() -> None:
+    """A silu reads its operand twice, and beyond the edge there is none."""
+    bent = node("bent", "aten.mul.Tensor", [6, 10], self=X, other={"ref": "curve"})
+    curve = node("curve", "aten.sigmoid.default", [6, 10], self=X)
+    wide = node("wide", "aten.constant_pad_nd.default", [6, 13], self={"ref": "bent"}, pad=[2, 1], value=0.0)
+    program = lower(graph(curve, bent, wide))
+    assert program.entries == ("kernel_1",)
+    (line,) = (each for each in program.text("opencl").splitlines() if "x[" in each)
+    assert re.fullmatch(r"  out0\[i0\] = i0 % 13 - 2 >= 0 && i0 % 13 - 2 < 10 \? .*x\[.* : 0.0f;", line), line
+
+
+def test_windows_that_share_nothing_are_reduced_without_a_copy() -> None:
+    def pooled(step: int) -> int:
+        bent = node("bent", "aten.tanh.default", [1, 1, 8, 8], self=X)
+        size = (8 - 2) // step + 1
+        most = node("most", "aten.max_pool2d_with_indices.default", [1, 1, size, size], self={"ref": "bent"},
+                    kernel_size=[2, 2], stride=[step, step])  # fmt: skip
+        first = node("first", "getitem", [1, 1, size, size], of={"ref": "most"}, index=0)
+        return len(lower(graph(bent, most, first, shape=(1, 1, 8, 8))).kernels)
+
+    assert (pooled(2), pooled(1)) == (1, 2)
+
+
 def test_a_scan_stores_each_step_in_its_loop_and_is_the_output_itself() -> None:
     text = lower(graph(SCALE, node("steps", "aten.cumsum.default", [6, 10], self={"ref": "scaled"}, dim=1))).text(
         "opencl"
@@ -121,14 +188,16 @@ def test_places_of_a_maximum_are_computed_only_where_they_are_used() -> None:
     both["results"].append({"shape": [6], "dtype": "int64"})
     values = {"name": "values", "op": "getitem", "arguments": {"of": {"ref": "both"}, "index": 0}}
     first = {**values, "results": both["results"][:1]}
-    assert lower(graph(both, first)).text("opencl").count("for (") == 1
+    assert "own_t2" not in lower(graph(both, first)).text("opencl")
     second = {
         **values,
         "name": "places",
         "arguments": {"of": {"ref": "both"}, "index": 1},
         "results": both["results"][1:],
     }
-    assert lower(graph(both, first, second)).text("opencl").count("for (") == 2
+    text = lower(graph(both, first, second)).text("opencl")
+    assert "out0[i0] = own_t2;" in text
+    assert text.count("for (") == 1  # both need the row, and neither needs the other
 
 
 def test_a_buffer_that_forward_changes_is_an_output_and_an_input_is_refused() -> None:
@@ -206,6 +275,9 @@ def test_indices_are_simplified_to_what_they_are() -> None:
     flat = variable("flat", 60)
     assert flattened(unflattened(flat, shape), shape) == flat
     assert unflattened(flattened(places, shape), shape) == tuple(places)
+    for first in range(3):
+        inner = 60 // math.prod(shape[:first])
+        assert flattened(unflattened(flat, shape)[first:], shape[first:]) == (flat % inner if first else flat)
     halves = unflattened(flattened(places, shape), (6, 10))
     for numbers in itertools.product(*(range(extent) for extent in shape)):
         known = dict(zip(("i0", "i1", "i2"), numbers, strict=True))

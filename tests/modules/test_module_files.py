@@ -115,6 +115,27 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(3, 7, 7)]
 """,
+    "few_long_rows": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(2)
+    def forward(self, x, y):
+        far = self.norm(x + 300)
+        return far, x.amax(dim=(2, 3)), torch.softmax(y, dim=0), torch.var(y), y.abs().mean()
+def get_inputs():
+    return [torch.rand(3, 2, 96, 90), torch.randn(17500)]
+""",
+    "read_only_inside": """
+class Model(nn.Module):
+    def forward(self, x, y):
+        bent = nn.functional.silu(x)
+        pooled = nn.functional.max_pool2d(bent, 2, 2, padding=1), nn.functional.avg_pool2d(bent, 3, padding=1)
+        beside = nn.functional.pad(y * torch.tanh(y), (0, 3))
+        return *pooled, torch.cat([nn.functional.pad(bent, (2, 1)), beside], dim=1)
+def get_inputs():
+    return [torch.randn(2, 3, 9, 7), torch.randn(2, 2, 9, 7)]
+""",
     "windows_and_copies": """
 class Model(nn.Module):
     def __init__(self):

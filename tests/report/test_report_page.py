@@ -171,8 +171,22 @@ def test_rejected_finalists_are_named_with_the_reason(tmp_path: Path) -> None:
         lambda event: dataclasses.replace(event, rejected=dict.fromkeys(event.candidate_ids[1:], "y is wrong")),
     )
     page = page_of(everyone, tmp_path)
-    assert "Every finalist was rejected by the thorough check" in page.shown
+    assert "Every finalist was rejected in the final comparison" in page.shown
     assert "y is wrong" in page.section("workloads")
+
+
+def test_finalists_that_there_was_no_time_to_confirm_are_no_failures(tmp_path: Path) -> None:
+    why = "not confirmed on workload 'a': the budget left no more time"
+    everyone = changed(
+        EVENTS,
+        FinalistsCompared,
+        lambda event: dataclasses.replace(event, rejected=dict.fromkeys(event.candidate_ids[1:], why)),
+    )
+    page = page_of(everyone, tmp_path)
+    assert "No claim: not enough budget to compare" in page.shown
+    assert re.search(r"The search's best is about \S+, unconfirmed", page.shown)
+    assert "rejected" not in page.shown.partition("Give more time")[0]
+    assert why in page.section("workloads")
 
 
 # Every kind of run

@@ -456,3 +456,76 @@ def example():
     )
     found = interpret(folder, settings=TuneSettings(budget=Budget(evaluations=1), build_processes=1, data_seed=1))
     assert len(found.passed) == 1
+
+
+CUT = (
+    HEAD
+    + """@triton.jit
+def sums_kernel(x, y, n_rows, n_cols, ROWS: tl.constexpr, TILE: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((ROWS,), dtype=tl.float32)
+    for start in range(0, n_cols, TILE):
+        col = start + tl.arange(0, TILE)
+        mask = (row < n_rows)[:, None] & (col < n_cols)[None, :]
+        total += tl.sum(tl.load(x + row[:, None] * n_cols + col[None, :], mask=mask, other=0.0), axis=1)
+    tl.store(y + row, total * WIDTH, mask=row < n_rows)
+
+
+def sums(x):
+    rows, cols = x.shape
+    y = torch.empty(rows, device=x.device)
+    sums_kernel[(triton.cdiv(rows, 32),)](x, y, rows, cols, ROWS=32, TILE=64, WIDTH=64)
+    return y
+
+
+def example():
+    return sums(torch.randn(70, 90, device="cuda"))
+"""
+)
+
+
+def test_constants_that_cut_loops_and_grids_are_parameters_where_the_call_writes_the_same(installed, tmp_path, capsys):
+    template = load_template(load_problem(written(tmp_path, CUT)))
+    values = {each.name: each.values for each in template.parameters}
+    assert values["TILE"] == (16, 32, 64, 128, 256)
+    assert values["ROWS"] == (16, 32, 64, 128)
+    assert template.steps[0].grid[0].text == "ceil_div(n_rows, ROWS)"
+    assert "WIDTH" not in values
+    assert "grid[0] = ceil_div(n_rows, ROWS) is a guess" in capsys.readouterr().out
+    found = interpret(
+        tmp_path / "problem", settings=TuneSettings(budget=Budget(evaluations=5), build_processes=1, data_seed=1)
+    )
+    assert len(found.passed) == 5
+
+
+def test_a_constant_with_which_the_call_writes_something_else_stays(installed, tmp_path):
+    text = CUT.replace("other=0.0", "other=1.0")  # what lies behind the end counts, so the size of the tile does
+    template = load_template(load_problem(written(tmp_path, text)))
+    assert {each.name for each in template.parameters} == {"ROWS", "num_warps", "num_stages"}
+
+
+def test_a_grid_that_blocks_of_any_size_would_fit_is_not_guessed_from_larger_ones_alone(installed, tmp_path):
+    text = CUT.replace("tl.program_id(0) * ROWS", "tl.load(n_cols + tl.program_id(0)) * ROWS")
+    text = text.replace("def sums_kernel(x, y, n_rows, n_cols,", "def sums_kernel(x, y, n_rows, starts, n_cols,")
+    text = text.replace("tl.load(n_cols + tl", "tl.load(starts + tl").replace(
+        "(x, y, rows, cols,", "(x, y, rows, torch.arange(3, device=x.device), cols,"
+    )
+    template = load_template(load_problem(written(tmp_path, text)))  # more programs leave the array of starts
+    assert "ROWS" not in {each.name for each in template.parameters}
+
+
+def test_values_with_which_the_launch_writes_something_else_are_left_out_where_the_grid_is_computed(
+    installed, tmp_path
+):
+    text = CUT.replace("[(triton.cdiv(rows, 32),)]", '[lambda meta: (triton.cdiv(rows, meta["ROWS"]),)]')
+    text = text.replace("mask=row < n_rows)", "mask=(row < n_rows) & (tl.arange(0, ROWS) < 32))")
+    values = {each.name: each.values for each in load_template(load_problem(written(tmp_path, text))).parameters}
+    assert values["ROWS"] == (16, 32)
+
+
+def test_a_torch_function_that_one_large_value_makes_seem_right_is_no_reference(installed, tmp_path):
+    text = SOFTMAX.replace(
+        "values / tl.sum(values, axis=0)", "tl.where(col == 0, 1e6, values / tl.sum(values, axis=0))"
+    )
+    text = text.replace("torch.softmax(x, dim=-1)", "torch.cat([torch.full_like(x[:, :1], 1e6), 0 * x[:, 1:]], 1)")
+    assert "original.torch_softmax" not in (written(tmp_path, text) / "reference.py").read_text()

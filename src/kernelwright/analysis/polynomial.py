@@ -91,13 +91,13 @@ class Polynomial:
         return Polynomial.make(terms)
 
     def _divided_by_sum(self, other: Polynomial) -> Polynomial | None:
-        """Term by term, the first ones of both first."""
+        """Term by term, the first ones of both first, in an order that products keep: by degree, then by names."""
         rest, found = self, Polynomial.make({})
-        first = Polynomial((max(other.terms),))
-        for _ in self.terms:
+        first = Polynomial((max(other.terms, key=_degree_first),))
+        for _ in range(MAX_TERMS):
             if not rest.terms:
                 break
-            share = Polynomial((max(rest.terms),)).divided(first)
+            share = Polynomial((max(rest.terms, key=_degree_first),)).divided(first)
             if share is None:
                 return None
             found, rest = found + share, rest - share * other
@@ -142,6 +142,10 @@ class Polynomial:
             sign = "-" if coefficient < 0 else "+"
             text += f" {sign} {factors}" if text else ("-" if coefficient < 0 else "") + factors
         return text
+
+
+def _degree_first(term: tuple[Monomial, int]) -> tuple[int, Monomial]:
+    return len(term[0]), term[0]
 
 
 def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:

@@ -48,7 +48,9 @@ def tuned(*files: str | Path, domain: Mapping[str, tuple[int, int]] | None = Non
         domain: by size its least and largest value; None: the measured one.
 
     Returns:
-        A decorator for a `@triton.jit` kernel, over `@triton.autotune` too, which does not tune then.
+        A decorator for a `@triton.jit` kernel, over `@triton.autotune` too, which does not tune then. The `pre_hook` of
+        its configs is called before each launch, as there. A config whose hook is not known is not used, which is told.
+        Its other hooks, `reset_to_zero` and `restore_value` are of its benchmarks, of which there are none.
 
     Raises:
         UsageError: no file is named.
@@ -164,7 +166,10 @@ class _Tuned:
     """A kernel that is launched as before, `kernel[grid](...)`."""
 
     def __init__(self, kernel: Any, tables: list[_Table], domain: Mapping[str, tuple[int, int]]) -> None:
+        self._listed: list[Any] = []
+        """The configs of an autotuner."""
         while type(kernel).__name__ == "Autotuner":
+            self._listed += kernel.configs
             kernel = kernel.fn
         self.fn = kernel
         self._domain = domain
@@ -187,20 +192,50 @@ class _Tuned:
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch; with `warmup` only compile, as Triton has it."""
-        given = {**dict(zip(self.fn.arg_names, args, strict=False)), **kwargs}
+        given = self._by_name(args, kwargs)
         table = self._fitting()
         config = None if table is None else self._chosen(table, given)
         default = self._tables[0].default if table is None else table.default
-        own = {**{name: each for name, each in default.items() if name in self.fn.arg_names}, **given}
-        if table is not None and config is not None:
+        taken = {name: each for name, each in default.items() if self._listed or name in self.fn.arg_names}
+        own = {**taken, **given}
+        if table is not None and config is not None and self._is_hook_known(table, config):
             new = {**own, **config}
             launched = self._grid(table, grid, own, new)
             if launched is not None:
                 return self._launch(launched, new, warmup)
         return self._launch(grid, own, warmup)
 
+    def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        names = self.fn.arg_names
+        twice = [name for name in names[: len(args)] if name in kwargs]
+        if len(args) > len(names) or twice:
+            what = f"gets {twice[0]!r} twice" if twice else f"takes {len(names)} arguments, and {len(args)} are given"
+            raise TypeError(f"{getattr(self.fn, '__name__', 'the kernel')} {what}")
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+
     def _launch(self, grid: Any, given: Mapping[str, Any], warmup: bool) -> Any:
+        if not self._hooks(given):
+            given = {**given, **self._listed[0].all_kwargs()}
+        (hook,) = self._hooks(given)
+        if hook is not None and not warmup:
+            hook({**given})
         return self.fn.warmup(grid=grid, **given) if warmup else self.fn[grid](**given)
+
+    def _hooks(self, given: Mapping[str, Any]) -> list[Any]:
+        """What an autotuner calls before a launch with these arguments, or None; empty: its configs do not tell."""
+        same = [
+            each.pre_hook
+            for each in self._listed
+            if all(given.get(name, value) == value for name, value in each.all_kwargs().items())
+        ]
+        hooks = same or [each.pre_hook for each in self._listed] or [None]
+        return hooks[:1] if same or all(each == hooks[0] for each in hooks) else []
+
+    def _is_hook_known(self, table: _Table, config: Mapping[str, Any]) -> bool:
+        if self._hooks(config):
+            return True
+        self._tell(f"no config of @triton.autotune has the pre_hook for {dict(config)} of {table.file.name}")
+        return False
 
     def _chosen(self, table: _Table, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
         key = tuple(
@@ -219,7 +254,11 @@ class _Tuned:
 
         A function is asked again, unless it is what was measured for the caller's config only: it reads no `meta` then.
         """
-        changed = [name for name, value in new.items() if own.get(name) != value and name in self.fn.arg_names]
+        changed = [
+            name
+            for name, value in new.items()
+            if name in self.fn.arg_names and value is not own.get(name) and value != own.get(name)
+        ]
         code = getattr(grid, "__code__", type(grid))
         if not changed or (callable(grid) and code in self._heard):
             return grid

@@ -9,12 +9,12 @@ import contextlib
 import importlib.util
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import Location, ReferenceFailed
-from kernelwright.modules.library import LIBRARY
+from kernelwright.modules.library import LIBRARY, VIEWS
 from kernelwright.problem.user_code import blamed_on_user
 
 FACTORY = f"{__name__}:make_capture"
@@ -77,11 +77,42 @@ def _captured(file: Path, *, library: bool) -> dict[str, Any]:
         table = torch.export.default_decompositions()
         table.pop(torch.ops.aten.scaled_dot_product_attention.default, None)
         exported = whole.run_decompositions(table)
+        _part_biases(torch, exported)
         document = _document(exported, inputs, file)
         figures = _figures_of_calls(torch, exported, inputs)
         for node in document["nodes"]:
             node["values"] = figures.get(node["name"], {})
         return document
+
+
+def _part_biases(torch: Any, exported: Any) -> None:
+    """A convolution's bias as an addition of its own, where a kernel reads the result and can add it in passing.
+
+    The library adds it in a pass over the whole result.
+    """
+    graph = exported.graph_module.graph
+    for node in [each for each in graph.nodes if each.target is torch.ops.aten.convolution.default]:
+        bias = node.args[2]
+        if bias is None or any(_is_call(each) or each.op == "output" for each in _readers(node)):
+            continue
+        shape = [*bias.meta["val"].shape, *[1] * (node.args[1].meta["val"].dim() - 2)]
+        with graph.inserting_after(node):
+            shaped = graph.call_function(torch.ops.aten.view.default, (bias, shape))
+        with graph.inserting_after(shaped):
+            total = graph.call_function(torch.ops.aten.add.Tensor, (node, shaped))
+        shaped.meta["val"], total.meta["val"] = bias.meta["val"].view(shape), node.meta["val"]
+        node.replace_all_uses_with(total, delete_user_cb=lambda user, total=total: user is not total)
+        node.args = (*node.args[:2], None, *node.args[3:])
+    exported.graph_module.recompile()
+
+
+def _readers(node: Any) -> Iterator[Any]:
+    """What reads a tensor, behind all views of it."""
+    for each in node.users:
+        if each.op == "call_function" and any(f"aten.{name}." in str(each.target) for name in VIEWS):
+            yield from _readers(each)
+        else:
+            yield each
 
 
 def _figures_of_calls(torch: Any, exported: Any, inputs: list[Any]) -> dict[str, dict[str, float]]:

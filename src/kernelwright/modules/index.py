@@ -150,13 +150,16 @@ def _sorted(sums: dict[_Atom, int]) -> tuple[tuple[_Atom, int], ...]:
 
 
 def _joined(index: TensorIndex) -> TensorIndex:
-    """With `n * (x / n) + x % n` as `x`, as often as it stands there."""
+    """With `n * (x / n) + x % n` as `x`, and `n * (x / n % m) + x % n` as `x % (n * m)`, wherever they stand there."""
     factors = dict(index.terms)
     for atom, factor in index.terms:
         if atom.name != "%" or atom.of is None:
             continue
-        quotient = (atom.of // atom.by).only()
-        if quotient is not None and factors.get(quotient) == factor * atom.by:
+        above = atom.of // atom.by
+        for quotient in (each for each, own in index.terms if own == factor * atom.by):
+            if quotient != above.only() and (quotient.name != "%" or quotient.of != above):
+                continue
             rest = {each: own for each, own in factors.items() if each not in (atom, quotient)}
-            return TensorIndex(index.constant, _sorted(rest)) + atom.of * factor
+            whole = atom.of if quotient == above.only() else atom.of % (atom.by * quotient.by)
+            return TensorIndex(index.constant, _sorted(rest)) + whole * factor
     return index

@@ -83,7 +83,7 @@ class LoweredProgram:
             for kernel in self.kernels[place + 1 :]
             for load in loads_of([stage.element for stage in kernel.stages])
         }
-        stores = {stage.buffer for stage in self.kernels[place].stages if stage.kind != "reduce"}
+        stores = {stage.buffer for stage in self.kernels[place].stages if stage.kind in ("scan", "store")}
         return later | stores | set(self.outputs)
 
 

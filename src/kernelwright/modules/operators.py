@@ -23,6 +23,17 @@ from kernelwright.modules.expression import (
 from kernelwright.modules.graph import GraphNode, Tensor
 from kernelwright.modules.index import TensorIndex, flattened, unflattened
 from kernelwright.modules.indexing import embedded, gathered, indexed, selected
+from kernelwright.modules.reductions import (
+    as_result,
+    axes_of,
+    by_moments,
+    mapped,
+    moments,
+    normalised,
+    operand,
+    reduced,
+    segments_of,
+)
 from kernelwright.modules.stages import Combiner, Segment, Stages, in_memory
 from kernelwright.modules.windows import adaptive_mean, convolution, pooling
 
@@ -50,20 +61,12 @@ _KINDS = {"isnan": "({0} != {0})", "isinf": "({0} == INFINITY || {0} == -INFINIT
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
-def _element(value: object, indices: tuple[TensorIndex, ...], dtype: str) -> ElementFormula:
-    """An operand's element where it is broadcast to the result's shape."""
-    if isinstance(value, Value):
-        return cast(value.at(broadcast(indices, value.shape)), dtype)
-    assert isinstance(value, int | float)
-    return number(value, dtype)
-
-
 def _map(form: str, names: Sequence[str], node: GraphNode, given: Given, *, common: str | None = None) -> Value:
     result = node.results[0]
     dtype = common or result.dtype
     return computed(
         result,
-        lambda indices: apply(form, result.dtype, *(_element(given[name], indices, dtype) for name in names)),
+        lambda indices: apply(form, result.dtype, *(operand(given[name], indices, dtype) for name in names)),
     )
 
 
@@ -137,9 +140,9 @@ def _chosen(stages: Stages, node: GraphNode, given: Given) -> Value:
         lambda indices: apply(
             "({0} ? {1} : {2})",
             result.dtype,
-            _element(given["condition"], indices, "bool"),
-            _element(given["self"], indices, result.dtype),
-            _element(given["other"], indices, result.dtype),
+            operand(given["condition"], indices, "bool"),
+            operand(given["self"], indices, result.dtype),
+            operand(given["other"], indices, result.dtype),
         ),
     )
 
@@ -270,9 +273,9 @@ def _part(source: Value, result: Tensor, where: Given) -> Value:
 
 
 def _joined(stages: Stages, node: GraphNode, given: Given) -> Value:
-    """Tensors side by side; each is in memory, so that it is read only where it has something."""
+    """Tensors side by side; each is read only where it has something."""
     result, axis = node.results[0], given.get("dim", 0) % len(node.results[0].shape)
-    parts = [in_memory(stages, each) for each in given["tensors"] if each.tensor.count]
+    parts = [each for each in given["tensors"] if each.tensor.count]
 
     def element(indices: tuple[TensorIndex, ...]) -> ElementFormula:
         first, found = result.shape[axis], None
@@ -291,8 +294,7 @@ def _below(index: TensorIndex, end: int) -> tuple[str, ...]:
 
 
 def _padded(stages: Stages, node: GraphNode, given: Given) -> Value:
-    result = node.results[0]
-    source = in_memory(stages, given["self"])
+    result, source = node.results[0], given["self"]
     rank = len(source.shape)
     before = [given["pad"][2 * (rank - 1 - axis)] if 2 * (rank - 1 - axis) < len(given["pad"]) else 0
               for axis in range(rank)]  # fmt: skip
@@ -308,48 +310,10 @@ def _padded(stages: Stages, node: GraphNode, given: Given) -> Value:
 # Reductions
 
 
-def _axes(given: Given, rank: int, name: str = "dim") -> tuple[int, ...]:
-    found = given.get(name)
-    if found is None or found == []:
-        return tuple(range(rank))
-    return tuple(sorted(each % max(rank, 1) for each in (found if isinstance(found, list) else [found])))
-
-
-def _reduced(stages: Stages, source: Value, axes: Sequence[int], combiner: Combiner, dtype: str) -> Value:
-    """The reduction with its axes kept as 1: one work-item for each result."""
-    read = source.dtype if combiner.startswith("arg") else dtype
-    if combiner not in ("sum", "prod") and not is_float(read):
-        raise SpecError(f"the {combiner} of {read} is not lowered yet", hint="take floats")
-    segments = _segments(source, axes)
-    extents = [each.extent for each in segments]
-    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(source.shape))
-    return stages.reduce(
-        tuple(segments),
-        combiner,
-        lambda indices: cast(source.at(unflattened(flattened(indices, extents), source.shape)), read),
-        Tensor(kept, dtype),
-        covers=True,
-    )
-
-
-def _segments(source: Value, axes: Sequence[int]) -> list[Segment]:
-    """The layout in which axes are loops."""
-    segments: list[Segment] = []
-    for axis, extent in enumerate(source.shape):
-        is_inner = axis in axes
-        if segments and segments[-1].is_inner == is_inner:
-            segments[-1] = Segment(segments[-1].extent * extent, is_inner)
-        else:
-            segments.append(Segment(extent, is_inner))
-    if not any(not each.is_inner for each in segments):
-        segments.insert(0, Segment(1, is_inner=False))
-    return segments
-
-
 def _scanned(combiner: Combiner) -> Operator:
     def lowered(stages: Stages, node: GraphNode, given: Given) -> Value:
         source, result = given["self"], node.results[0]
-        segments = _segments(source, _axes(given, len(source.shape)))
+        segments = segments_of(source, axes_of(given, len(source.shape)))
         extents = [each.extent for each in segments]
         return stages.scan(
             tuple(segments),
@@ -361,79 +325,50 @@ def _scanned(combiner: Combiner) -> Operator:
     return lowered
 
 
-def _mapped(tensor: Tensor, form: str, *operands: Value | float) -> Value:
-    """Arithmetic on operands that are broadcast."""
-    return computed(
-        tensor, lambda indices: apply(form, tensor.dtype, *(_element(each, indices, tensor.dtype) for each in operands))
-    )
-
-
-def _as_result(value: Value, result: Tensor) -> Value:
-    """The same elements in another shape."""
-    if value.buffer is not None:
-        return stored(value.buffer, result)
-    return computed(result, lambda indices: value.at(unflattened(flattened(indices, result.shape), value.shape)))
-
-
 def _reduction(combiner: Combiner, *, is_mean: bool = False) -> Operator:
     def lowered(stages: Stages, node: GraphNode, given: Given) -> Value:
         source, result = given["self"], node.results[0]
-        axes = _axes(given, len(source.shape))
-        total = _reduced(stages, source, axes, combiner, result.dtype)
+        axes = axes_of(given, len(source.shape))
+        total = reduced(stages, source, axes, combiner, result.dtype)
         if is_mean:
-            total = _mapped(total.tensor, "({0} / {1})", total, source.tensor.count / max(1, total.tensor.count))
-        return _as_result(total, result)
+            count = source.tensor.count / max(1, total.tensor.count)
+            total = stages.once(mapped(total.tensor, "({0} / {1})", total, count))
+        return as_result(total, result)
 
     return lowered
 
 
 def _softmax(stages: Stages, node: GraphNode, given: Given) -> Value:
     source, result = given["self"], node.results[0]
-    axes = _axes(given, len(source.shape))
-    highest = _reduced(stages, source, axes, "fmax", result.dtype)  # the sum after it has the NaN
-    powers = _mapped(result, "exp({0} - {1})", source, highest)
-    total = _reduced(stages, powers, axes, "sum", result.dtype)
+    axes = axes_of(given, len(source.shape))
+    highest = reduced(stages, source, axes, "fmax", result.dtype)  # the sum after it has the NaN
+    powers = mapped(result, "exp({0} - {1})", source, highest)
+    total = reduced(stages, powers, axes, "sum", result.dtype)
     if node.op.startswith("aten._log_softmax"):
-        return _mapped(result, "({0} - {1} - log({2}))", source, highest, total)
-    return _mapped(result, "({0} / {1})", powers, total)
-
-
-def _moments(stages: Stages, source: Value, axes: Sequence[int]) -> tuple[Value, Value]:
-    """Mean and variance, over all elements, with the axes kept as 1."""
-    total = _reduced(stages, source, axes, "sum", source.dtype)
-    count = source.tensor.count / max(1, total.tensor.count)
-    mean = _mapped(total.tensor, "({0} / {1})", total, count)
-    centred = _mapped(source.tensor, "({0} - {1})", source, mean)
-    squares = _reduced(stages, _mapped(source.tensor, "({0} * {0})", centred), axes, "sum", source.dtype)
-    return mean, _mapped(total.tensor, "({0} / {1})", squares, count)
-
-
-def _normalised(source: Value, mean: Value, variance: Value, epsilon: float) -> Value:
-    return _mapped(source.tensor, "(({0} - {1}) / sqrt({2} + {3}))", source, mean, variance, epsilon)
+        return mapped(result, "({0} - {1} - log({2}))", source, highest, total)
+    return mapped(result, "({0} / {1})", powers, total)
 
 
 def _affine(value: Value, weight: Value | None, bias: Value | None, shape: tuple[int, ...]) -> Value:
     if weight is not None:
-        value = _mapped(value.tensor, "({0} * {1})", value, _as_result(weight, Tensor(shape, weight.dtype)))
+        value = mapped(value.tensor, "({0} * {1})", value, as_result(weight, Tensor(shape, weight.dtype)))
     if bias is not None:
-        value = _mapped(value.tensor, "({0} + {1})", value, _as_result(bias, Tensor(shape, bias.dtype)))
+        value = mapped(value.tensor, "({0} + {1})", value, as_result(bias, Tensor(shape, bias.dtype)))
     return value
 
 
 def _layer_norm(stages: Stages, node: GraphNode, given: Given) -> tuple[Value | None, ...]:
     source, shape = given["input"], tuple(given["normalized_shape"])
     axes = tuple(range(len(source.shape) - len(shape), len(source.shape)))
-    mean, variance = _moments(stages, source, axes)
-    value = _normalised(source, mean, variance, given["eps"])
+    value, _, _ = normalised(stages, source, axes, given["eps"])
     return _affine(value, given.get("weight"), given.get("bias"), shape), None, None
 
 
 def _group_norm(stages: Stages, node: GraphNode, given: Given) -> tuple[Value | None, ...]:
     source, groups = given["input"], int(given["group"])
     batch, channels = source.shape[:2]
-    split = _as_result(source, Tensor((batch, groups, source.tensor.count // batch // groups), source.dtype))
-    mean, variance = _moments(stages, split, (2,))
-    value = _as_result(_normalised(split, mean, variance, given["eps"]), source.tensor)
+    split = as_result(source, Tensor((batch, groups, source.tensor.count // batch // groups), source.dtype))
+    value = as_result(normalised(stages, split, (2,), given["eps"])[0], source.tensor)
     shape = (channels, *(1 for _ in source.shape[2:]))
     return _affine(value, given.get("weight"), given.get("bias"), shape), None, None
 
@@ -445,30 +380,30 @@ def _batch_norm(stages: Stages, node: GraphNode, given: Given) -> tuple[Value | 
     shape = (source.shape[1], *(1 for _ in source.shape[2:]))
     old: list[Any] = [given.get("running_mean"), given.get("running_var")]
     if not given.get("training", False):
-        mean, variance = (_as_result(each, Tensor(shape, each.dtype)) for each in old)
-        value = _normalised(source, mean, variance, given["eps"])
+        mean, variance = (as_result(each, Tensor(shape, each.dtype)) for each in old)
+        value = by_moments(source, mean, variance, given["eps"])
         return _affine(value, given.get("weight"), given.get("bias"), shape), None, None, None, None
-    mean, variance = _moments(stages, source, axes)
-    value = _affine(_normalised(source, mean, variance, given["eps"]), given.get("weight"), given.get("bias"), shape)
+    value, mean, variance = normalised(stages, source, axes, given["eps"])
+    value = _affine(value, given.get("weight"), given.get("bias"), shape)
     count, share = source.tensor.count // source.shape[1], given["momentum"]
     running: list[Value | None] = []
     for each, own, factor in zip(old, (mean, variance), (1.0, count / max(1, count - 1)), strict=True):
         if each is None:
             running.append(None)
             continue
-        found = _as_result(own, each.tensor)
-        running.append(_mapped(each.tensor, "({0} * {1} + {2} * {3})", each, 1 - share, found, share * factor))
+        found = as_result(own, each.tensor)
+        running.append(mapped(each.tensor, "({0} * {1} + {2} * {3})", each, 1 - share, found, share * factor))
     return value, None, None, *running
 
 
 def _variance(stages: Stages, node: GraphNode, given: Given) -> Value:
     """Over all elements but as many as the correction says."""
     source, result = given["self"], node.results[0]
-    _, variance = _moments(stages, source, _axes(given, len(source.shape)))
+    _, variance = moments(stages, source, axes_of(given, len(source.shape)))
     count = source.tensor.count / max(1, variance.tensor.count)
     correction = given.get("correction")
     left = max(0.0, count - (1 if correction is None else correction))
-    return _as_result(_mapped(variance.tensor, "({0} * {1})", variance, count / left if left else math.nan), result)
+    return as_result(mapped(variance.tensor, "({0} * {1})", variance, count / left if left else math.nan), result)
 
 
 def _counted(form: str) -> Operator:
@@ -479,12 +414,12 @@ def _counted(form: str) -> Operator:
         truths = computed(
             Tensor(source.shape, "int32"), lambda indices: cast(cast(source.at(indices), "bool"), "int32")
         )
-        total = _reduced(stages, truths, _axes(given, len(source.shape)), "sum", "int32")
+        total = reduced(stages, truths, axes_of(given, len(source.shape)), "sum", "int32")
         most = source.tensor.count // max(1, total.tensor.count)
         found = computed(
             Tensor(total.shape, "bool"), lambda indices: apply(form.format("{0}", most), "bool", total.at(indices))
         )
-        return _as_result(found, result)
+        return as_result(found, result)
 
     return lowered
 
@@ -494,9 +429,9 @@ def _vector_norm(stages: Stages, node: GraphNode, given: Given) -> Value:
     if order not in (1, 2):
         raise SpecError(f"{node.name}: the norm of order {order} is not lowered yet", hint="take order 1 or 2")
     form = "({0} * {0})" if order == 2 else "({0} < 0 ? -{0} : {0})"
-    terms = _mapped(source.tensor, form, source)
-    total = _reduced(stages, terms, _axes(given, len(source.shape)), "sum", result.dtype)
-    return _as_result(_mapped(total.tensor, "sqrt({0})", total) if order == 2 else total, result)
+    terms = mapped(source.tensor, form, source)
+    total = reduced(stages, terms, axes_of(given, len(source.shape)), "sum", result.dtype)
+    return as_result(mapped(total.tensor, "sqrt({0})", total) if order == 2 else total, result)
 
 
 def _extreme(combiner: Combiner) -> Operator:
@@ -504,14 +439,14 @@ def _extreme(combiner: Combiner) -> Operator:
 
     def lowered(stages: Stages, node: GraphNode, given: Given) -> Value | tuple[Value | None, ...]:
         source = given["self"]
-        axes = _axes(given, len(source.shape))
-        total = _as_result(_reduced(stages, source, axes, combiner, source.dtype), node.results[0])
+        axes = axes_of(given, len(source.shape))
+        total = as_result(reduced(stages, source, axes, combiner, source.dtype), node.results[0])
         if "dim" not in given:
             return total
         if (node.name, 1) not in stages.taken:
             return total, None
-        place = _reduced(stages, source, axes, "argmax" if combiner == "max" else "argmin", "int64")
-        return total, _as_result(place, node.results[1])
+        place = reduced(stages, source, axes, "argmax" if combiner == "max" else "argmin", "int64")
+        return total, as_result(place, node.results[1])
 
     return lowered
 
@@ -541,7 +476,7 @@ def _matmul(stages: Stages, node: GraphNode, given: Given) -> Value:
 def _addmm(stages: Stages, node: GraphNode, given: Given) -> Value:
     result = node.results[0]
     product = _product(stages, given["mat1"], given["mat2"], result)
-    return _mapped(result, "({0} * {1} + {2} * {3})", given["self"], given["beta"], product, given["alpha"])
+    return mapped(result, "({0} * {1} + {2} * {3})", given["self"], given["beta"], product, given["alpha"])
 
 
 OPERATORS: Mapping[str, Operator] = {

@@ -32,9 +32,12 @@ Layout = tuple[Segment, ...]
 
 @dataclass(slots=True, eq=False)
 class Stage:
-    """One thing that a kernel does: a reduction, a scan, which stores each step of one, or a store."""
+    """One thing that a kernel does: a reduction, a scan, which stores each step of one, a number, or a store.
 
-    kind: Literal["reduce", "scan", "store"]
+    A number is computed once for a work-item, and needs no loop.
+    """
+
+    kind: Literal["reduce", "scan", "number", "store"]
     buffer: str
     """What it computes."""
     dtype: str
@@ -85,7 +88,7 @@ class Kernel:
 
     def computed(self) -> set[str]:
         """Buffers that hold one number of each work-item."""
-        return {stage.buffer for stage in self.stages if stage.kind == "reduce"}
+        return {stage.buffer for stage in self.stages if stage.kind in ("reduce", "number")}
 
     def written(self) -> set[str]:
         """All buffers that it computes."""
@@ -135,6 +138,18 @@ class Stages:
         stage = Stage("scan", buffer, tensor.dtype, body(kernel.variables), kernel.flat, combiner=combiner)
         self._add(kernel, stage)
         return stored(buffer, tensor)
+
+    def once(self, value: Value) -> Value:
+        """The value, computed once for each work-item of what it is made of; unchanged where no kernel can do that."""
+        tensor = value.tensor
+        for kernel in reversed(self.kernels):
+            if tensor.count == kernel.count:
+                element = value.at(unflattened(kernel.place, tensor.shape))
+                if {each.buffer for each in loads_of([element])} & kernel.computed() and self._fits(kernel, [element]):
+                    buffer = self._new("", tensor)
+                    self._add(kernel, Stage("number", buffer, tensor.dtype, element, kernel.place, is_inside=False))
+                    return stored(buffer, tensor)
+        return value
 
     def store(self, value: Value, *, name: str = "", only_after_product: bool = False) -> Value:
         """The value in memory; with `only_after_product`, unchanged unless a product's kernel can do it too."""

@@ -104,81 +104,91 @@ def _body(kernel: Kernel, thread: str, kept: set[str], language: Language) -> It
             stride //= extent
             quotient = f"item / {stride}" if stride > 1 else "item"
             yield f"const int {index.text()} = {quotient if place == 0 else f'({quotient}) % {extent}'};"
+    for together in _loops_of(kernel):
+        own = {each.buffer: f"own_{each.buffer}" for each in kernel.stages if each.kind != "store"}
+        first, stage = together[0]
+        lines, texts = _statements([stage.element for _, stage in together], own, f"v{first}_", language)
+        told = [_stage(each, text, kernel, kept, language) for (_, each), text in zip(together, texts, strict=True)]
+        yield from (line for before, _, _ in told for line in before)
+        inside = [*lines, *(line for _, each, _ in told for line in each)]
+        yield from _loops(kernel, inside) if stage.is_inside else inside
+        yield from (line for _, _, after in told for line in after)
+
+
+def _loops_of(kernel: Kernel) -> Iterator[list[tuple[int, Stage]]]:
+    """The stages by the loop that they share, with their numbers: reductions that need no result of each other."""
+    together: list[tuple[int, Stage]] = []
     for number, stage in enumerate(kernel.stages):
-        yield from _stage(stage, kernel, kept, f"v{number}_", language)
+        own = {each.buffer for _, each in together}
+        is_apart = stage.kind != "reduce" or any(each.kind != "reduce" for _, each in together)
+        if together and (is_apart or own & {load.buffer for load in loads_of([stage.element])}):
+            yield together
+            together = []
+        together.append((number, stage))
+    yield together
 
 
-def _stage(stage: Stage, kernel: Kernel, kept: set[str], prefix: str, language: Language) -> Iterator[str]:
-    own = {each.buffer: f"own_{each.buffer}" for each in kernel.stages if each.kind != "store"}
-    lines, text = _statements(stage.element, own, prefix, language)
+Lines = list[str]
+
+
+def _stage(stage: Stage, text: str, kernel: Kernel, kept: set[str], language: Language) -> tuple[Lines, Lines, Lines]:
+    """What comes before the stage's loop, in it, and after it, where its element is `text`."""
     store = _memory(language, stage.dtype)[2]
 
     def stored(value: str) -> str:
         return store.format(buffer=stage.buffer, place=stage.index.text(), value=value)
 
     if stage.kind == "store":
-        body = [*lines, stored(_bare(text))]
-        yield from (_loops(kernel, body) if stage.is_inside else body)
-        return
-    total = own[stage.buffer]
+        return [], [stored(_bare(text))], []
+    total = f"own_{stage.buffer}"
+    after = [stored(total)] if stage.kind in ("reduce", "number") and stage.buffer in kept else []
+    if stage.kind == "number":
+        return [], [f"const {C_TYPES[stage.dtype]} {total} = {_bare(text)};"], after
     if stage.combiner in ("argmax", "argmin"):
-        yield from _place_of_extreme(stage, kernel, lines, _bare(text))
+        before, inside = _place_of_extreme(stage, kernel, _bare(text))
     elif stage.combiner in ("max", "min"):
-        yield from _extreme(stage, kernel, lines, _bare(text))
+        before, inside = _extreme(stage, _bare(text))
+        after.insert(0, f"const {C_TYPES[stage.dtype]} {total} = nans_{stage.buffer} ? NAN : most_{stage.buffer};")
     elif stage.kind == "reduce" and stage.combiner == "sum" and stage.dtype == "float32" and _extent(kernel) > LONG_SUM:
-        yield f"double sum_{stage.buffer} = 0.0;"
-        yield from _loops(kernel, [*lines, f"sum_{stage.buffer} += {_bare(text)};"])
-        yield f"const float {total} = (float)sum_{stage.buffer};"
+        before, inside = [f"double sum_{stage.buffer} = 0.0;"], [f"sum_{stage.buffer} += {_bare(text)};"]
+        after.insert(0, f"const float {total} = (float)sum_{stage.buffer};")
     else:
-        yield f"{C_TYPES[stage.dtype]} {total} = {literal(_FIRST[stage.combiner], stage.dtype)};"
-        joined = (
-            f"{total} += {_bare(text)};"
-            if stage.combiner == "sum"
-            else f"{total} = {_JOINS[stage.combiner].format(total, text)};"
-        )
-        steps = [stored(total)] if stage.kind == "scan" else []
-        yield from _loops(kernel, [*lines, joined, *steps])
-    if stage.kind == "reduce" and stage.buffer in kept:
-        yield stored(total)
+        before = [f"{C_TYPES[stage.dtype]} {total} = {literal(_FIRST[stage.combiner], stage.dtype)};"]
+        joined = f"{total} = {_JOINS[stage.combiner].format(total, text)};"
+        inside = [f"{total} += {_bare(text)};" if stage.combiner == "sum" else joined]
+        inside += [stored(total)] if stage.kind == "scan" else []
+    return before, inside, after
 
 
-def _extreme(stage: Stage, kernel: Kernel, lines: Sequence[str], shown: str) -> Iterator[str]:
+def _extreme(stage: Stage, shown: str) -> tuple[Lines, Lines]:
     """PyTorch's: fmax and fmin pass over NaN, so a mark beside them says that there was one."""
     c_type, number, seen = C_TYPES[stage.dtype], f"each_{stage.buffer}", f"nans_{stage.buffer}"
     total = f"most_{stage.buffer}"
-    yield f"{c_type} {total} = {literal(_FIRST[stage.combiner], stage.dtype)};"
-    yield f"int {seen} = 0;"
-    yield from _loops(
-        kernel,
-        [
-            *lines,
-            f"const {c_type} {number} = {shown};",
-            f"{total} = {_JOINS[stage.combiner].format(total, number)};",
-            f"{seen} = max({seen}, {number} != {number} ? 1 : 0);",
-        ],
-    )
-    yield f"const {c_type} own_{stage.buffer} = {seen} ? NAN : {total};"
+    before = [f"{c_type} {total} = {literal(_FIRST[stage.combiner], stage.dtype)};", f"int {seen} = 0;"]
+    return before, [
+        f"const {c_type} {number} = {shown};",
+        f"{total} = {_JOINS[stage.combiner].format(total, number)};",
+        f"{seen} = max({seen}, {number} != {number} ? 1 : 0);",
+    ]
 
 
-def _place_of_extreme(stage: Stage, kernel: Kernel, lines: Sequence[str], shown: str) -> Iterator[str]:
+def _place_of_extreme(stage: Stage, kernel: Kernel, shown: str) -> tuple[Lines, Lines]:
     """The first place of the largest or smallest, or of the first NaN."""
     c_type, number, best = C_TYPES[stage.element.dtype], f"each_{stage.buffer}", f"most_{stage.buffer}"
     inner = [(index, each.extent) for index, each in zip(kernel.variables, kernel.layout, strict=True) if each.is_inner]
     place = flattened([index for index, _ in inner], [extent for _, extent in inner])
     sign, first = (">", float("-inf")) if stage.combiner == "argmax" else ("<", float("inf"))
-    yield f"{c_type} {best} = {literal(first, stage.element.dtype)};"
-    yield f"{C_TYPES[stage.dtype]} own_{stage.buffer} = 0;"
-    yield from _loops(
-        kernel,
-        [
-            *lines,
-            f"const {c_type} {number} = {shown};",
-            f"if ({number} {sign} {best} || ({number} != {number} && {best} == {best})) {{",
-            f"  {best} = {number};",
-            f"  own_{stage.buffer} = {place.text()};",
-            "}",
-        ],
-    )
+    before = [
+        f"{c_type} {best} = {literal(first, stage.element.dtype)};",
+        f"{C_TYPES[stage.dtype]} own_{stage.buffer} = 0;",
+    ]
+    return before, [
+        f"const {c_type} {number} = {shown};",
+        f"if ({number} {sign} {best} || ({number} != {number} && {best} == {best})) {{",
+        f"  {best} = {number};",
+        f"  own_{stage.buffer} = {place.text()};",
+        "}",
+    ]
 
 
 def _extent(kernel: Kernel) -> int:
@@ -200,41 +210,44 @@ def _loops(kernel: Kernel, body: Sequence[str]) -> Iterator[str]:
 
 
 def _statements(
-    element: ElementFormula, own: Mapping[str, str], prefix: str, language: Language
-) -> tuple[list[str], str]:
-    """Statements that come before, for what is used twice, and the element's text."""
+    elements: Sequence[ElementFormula], own: Mapping[str, str], prefix: str, language: Language
+) -> tuple[Lines, Lines]:
+    """Statements that come before, for what is used twice, and the elements' texts.
+
+    What stands under a condition stays there: elsewhere its loads may be outside of their buffers.
+    """
     uses: dict[int, int] = {}
 
-    def count(each: ElementFormula) -> None:
-        uses[id(each)] = uses.get(id(each), 0) + 1
-        if uses[id(each)] == 1:
-            for part in each.parts:
-                count(part)
+    def count(each: ElementFormula, times: int = 1) -> None:
+        is_new = id(each) not in uses
+        uses[id(each)] = uses.get(id(each), 0) + times
+        for place, part in enumerate(each.parts if is_new else ()):
+            count(part, max(1, each.form.count(f"{{{place}}}")))
 
     lines: list[str] = []
     known: dict[int, str] = {}
 
-    def text(each: ElementFormula) -> str:
+    def text(each: ElementFormula, is_guarded: bool = False) -> str:
         if id(each) in known:
             return known[id(each)]
         if each.buffer is not None:
-            place = text(each.parts[0]) if each.index is None else each.index.text()
+            place = text(each.parts[0], is_guarded) if each.index is None else each.index.text()
             read = _memory(language, each.dtype)[1]
             shown = own.get(each.buffer) or read.format(buffer=each.buffer, place=_bare(place))
         elif each.conditions:
             value, other = each.parts
-            shown = f"({' && '.join(each.conditions)} ? {text(value)} : {text(other)})"
+            shown = f"({' && '.join(each.conditions)} ? {text(value, True)} : {text(other, True)})"
         else:
-            shown = each.form.format(*(text(part) for part in each.parts))
-        if uses[id(each)] > 1 and each.buffer not in own and (each.parts or each.buffer is not None):
+            shown = each.form.format(*(text(part, is_guarded) for part in each.parts))
+        if uses[id(each)] > 1 and not is_guarded and each.buffer not in own and (each.parts or each.buffer is not None):
             lines.append(f"const {C_TYPES[each.dtype]} {prefix}{len(lines)} = {_bare(shown)};")
             shown = f"{prefix}{len(lines) - 1}"
         known[id(each)] = shown
         return shown
 
-    count(element)
-    result = text(element)
-    return lines, result
+    for element in elements:
+        count(element)
+    return lines, [text(element) for element in elements]
 
 
 def _bare(text: str) -> str:

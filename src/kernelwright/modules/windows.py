@@ -61,12 +61,14 @@ def convolution(stages: Stages, node: GraphNode, given: Given) -> Value:
 
 
 def pooling(stages: Stages, node: GraphNode, given: Given) -> Value | tuple[Value | None, ...]:
-    """The largest of each window, or its mean."""
-    source, result = in_memory(stages, given["self"]), node.results[0]
+    """The largest of each window, or its mean; what windows share is computed once, and put into memory for it."""
+    source, result = given["self"], node.results[0]
     rank = 3 if "3d" in node.op else 1 if "1d" in node.op else 2
     window = _each(given["kernel_size"], rank)
     step = _each(given.get("stride") or window, rank)
     edge, spread = _each(given.get("padding", 0), rank), _each(given.get("dilation", 1), rank)
+    if any(size > stride for size, stride in zip(window, step, strict=True)):
+        source = in_memory(stages, source)
     is_mean = node.op.startswith("aten.avg")
     if is_mean and (given.get("ceil_mode") or (any(edge) and not given.get("count_include_pad", True))):
         raise SpecError(

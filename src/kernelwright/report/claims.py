@@ -109,12 +109,16 @@ def _nothing(result: TuneResult) -> Headline:
     if not view.evaluations:
         baseline = "the baseline was measured, but " if view.baseline is not None else ""
         return Headline(Kind.NOTHING, "Nothing evaluated yet", "", f"So far {baseline}no configuration was tried.")
+    if result.verdict.kind is Kind.NO_TIME:
+        found = result.verdict.provisional
+        best = f" The search's best is about {factor(found)}, unconfirmed." if found else ""
+        return Headline(Kind.NOTHING, "No claim", ": not enough budget to compare", f"Give more time.{best}")
     if view.passed:
         why = "No configuration that passed was measured to the end."
         if view.comparison is not None:
             is_all = set(view.comparison.candidate_ids[1:]) <= view.comparison.rejected.keys()
             why = "The final comparison has no complete measurement of any finalist."
-            why = "Every finalist was rejected by the thorough check." if is_all else why
+            why = "Every finalist was rejected in the final comparison." if is_all else why
         return Headline(Kind.NOTHING, "No usable configuration", "", why)
     count = len(view.evaluations)
     stages = ", ".join(f"{sum(reasons.values())} at {stage}" for stage, reasons in view.failures_by_stage.items())

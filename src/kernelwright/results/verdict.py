@@ -22,6 +22,7 @@ from kernelwright.evaluate.statistics import (
     has_confidence,
     is_gain,
 )
+from kernelwright.problem.outcome import NO_TIME
 from kernelwright.results.workload_gains import (
     PartialGain,
     WorkloadVerdict,
@@ -121,6 +122,8 @@ def decide(view: RunView) -> Verdict:
         return _uncompared(view)
     standing = view.standing
     if not standing:
+        if any(NO_TIME in why for why in comparison.rejected.values()):
+            return Verdict(Kind.NO_TIME, provisional=1 / view.best.value if view.best and view.best.value else None)
         return Verdict(Kind.KEPT if _has_tree(view) else Kind.NOTHING)
     order = sorted(standing, key=lambda place: (standing[place].ratio, place))
     intervals = {place: compared_interval(view, 0, place) for place in order}

@@ -5,10 +5,13 @@ from __future__ import annotations
 from kernelwright.tactics.base import Family, Tactic
 from kernelwright.tactics.contraction.tiles import CONTRACTION_TILES
 from kernelwright.tactics.hoisting.arithmetic import HOIST_ARITHMETIC
+from kernelwright.tactics.hoisting.jam import JAM
 from kernelwright.tactics.hoisting.loads import HOIST
 from kernelwright.tactics.hoisting.sums import REGISTER_SUMS, Summed
 from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
 from kernelwright.tactics.launch.plain_launch import Plainly
+from kernelwright.tactics.recognised.attention import ATTENTION_PARTS
+from kernelwright.tactics.recognised.extremes import ROW_ORDER
 from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
 from kernelwright.tactics.reductions.items_per_thread import BLOCK_ITEMS
 from kernelwright.tactics.reductions.private_bins import PRIVATE_BINS
@@ -30,11 +33,11 @@ from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
 from kernelwright.tactics.vectors.walks import WALK_VECTORS
 
 TACTICS: tuple[Tactic, ...] = (
-    CONTRACTION_TILES, TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES,
+    CONTRACTION_TILES, TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES, ATTENTION_PARTS, ROW_ORDER,
     GROUP_LANES, Summed(VECTOR_MAP), Plainly(ROW_REGISTERS), Summed(Plainly(ROW_SPLIT)), Summed(Plainly(ROWS)),
     Plainly(ROW_SCAN),
     Plainly(ONE_PASS), Plainly(BLOCK_JOINS), Plainly(BLOCK_ITEMS), Plainly(PRIVATE_BINS),
-    Plainly(VECTOR_LOOPS), WALK_VECTORS, COARSEN,
+    Plainly(VECTOR_LOOPS), WALK_VECTORS, JAM, COARSEN,
     RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, REGISTER_SUMS, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
     NARROW_INDICES, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip

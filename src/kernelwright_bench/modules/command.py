@@ -18,7 +18,7 @@ from kernelwright.evaluate.statistics import confidence_for, speedup_interval
 from kernelwright.export.run import export_run
 from kernelwright.export.subject import ExportedRun
 from kernelwright.modules.problem_files import MODULE
-from kernelwright_bench.modules.worker import FACTORY, MODES
+from kernelwright_bench.modules.worker import FACTORY, MODES, PARTS
 
 TIMEOUT_S = 1800.0
 """All compilers and rounds together."""
@@ -66,6 +66,7 @@ def compare_answer(
     most_s: float = TIMEOUT_S,
     timeout_s: float = TIMEOUT_S,
     timer: WorkerProcess | None = None,
+    parts: Sequence[str] = PARTS,
 ) -> dict[str, Any]:
     """What the worker says of an answer beside PyTorch; see `worker.make_timer`.
 
@@ -79,7 +80,8 @@ def compare_answer(
         is_cold: on a GPU, whether each call is timed alone, by its clock, with a cold cache.
         most_s: for all rounds.
         timeout_s: for everything, compilers included.
-        timer: that has run no file yet; None: one is started for this answer.
+        timer: that has run no file yet, or other parts of this judgement; None: one is started for this answer.
+        parts: of `worker.PARTS`.
 
     Raises:
         ReferenceFailed: a file raises.
@@ -87,7 +89,7 @@ def compare_answer(
     """
     job = {
         "module": str(module), "answer": str(answer), "device": device, "rounds": rounds, "modes": list(modes),
-        "trials": trials, "is_cold": is_cold, "most_s": most_s,
+        "trials": trials, "is_cold": is_cold, "most_s": most_s, "parts": list(parts),
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="kernelwright-timer-") as scratch, contextlib.ExitStack() as stack:
         worker = timer or stack.enter_context(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from kernelwright.store.files import explain, write_atomically
 from kernelwright.tuning.settings import TuneSettings, parse_budget
 from kernelwright.version import VERSION
 from kernelwright_bench.modules.checkout import problems_of
-from kernelwright_bench.modules.solving import Interrupted, SolveSettings, SolveWorkers, chosen_machine, solve
+from kernelwright_bench.modules.solving import Interrupted, SolveSettings, chosen_machine, solve
 from kernelwright_bench.modules.table import document, is_correct, markdown
 from kernelwright_bench.modules.worker import MODES
 
@@ -29,7 +30,7 @@ _NOT_BY_LIBRARY = "nothing"
 COMPARISON_S = 20.0
 """For the rounds of one comparison: what is slower has fewer of them."""
 
-Solve = Callable[..., dict[str, Any]]
+Solve = Callable[..., Generator[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class KernelBenchWords:
     timeout_s: float
     is_json: bool
     library: bool = False
+    together: int = 1
+    """Problems that get their answers side by side; more than 1 only on a GPU."""
 
 
 def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
@@ -55,7 +58,7 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
 
     Args:
         words: the words.
-        solved: what makes a record of a problem.
+        solved: what makes the records of problems that are solved together.
 
     Raises:
         UsageError: a word makes no sense, or the checkout has no such problem.
@@ -65,7 +68,10 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
     problems = problems_of(words.checkout, words.level, words.ids)
     budget, modes = parse_budget(words.budget), _modes(words.modes)
     machine = chosen_machine(words.device)
-    tune = TuneSettings(budget=budget, device=machine.known.id)
+    if words.together > 1 and machine.known.kind == "cpu":
+        raise UsageError("--together: compilers beside a measurement on a CPU disturb it", hint="leave it out here")
+    builders = max(1, (os.cpu_count() or 1) // words.together - 1) if words.together > 1 else None
+    tune = TuneSettings(budget=budget, device=machine.known.id, build_processes=builders)
     settings = SolveSettings(
         optimize=OptimizeSettings(tune=tune, model=words.model, memory="off"),
         machine=machine,
@@ -86,25 +92,37 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         for number, file in problems_of(words.checkout, words.level, "").items()
         if (record := _read(place / f"{number:03d}" / RECORD, file, asked)) is not None
     }
-    with SolveWorkers.started(is_early=settings.place == "cuda") as workers:
-        for number, file in problems.items():
-            folder = place / f"{number:03d}"
-            record = found.get(number)
-            if record is None:
+    left = [number for number in problems if number not in found]
+    while left:
+        batch, left = left[: words.together], left[words.together :]
+        files = [(problems[each], place / f"{each:03d}") for each in batch]
+        with contextlib.closing(solved(files, settings, tell=_tell)) as records:
+            for number in batch:
                 try:
-                    record = solved(file, folder, settings, workers, tell=_tell)
+                    record = next(records)
                 except Interrupted:
                     _tell(f"interrupted; the same command goes on with problem {number}")
                     return 130
                 record["asked"] = asked
-                _write(folder / RECORD, record)
-            found[number] = record
-            records = [found[each] for each in sorted(found)]
-            _tell(f"{file.stem}: {'correct' if is_correct(record) else record['why'] or record['compared']['differs']}")
-            _write(words.out / f"level{words.level}.json", document(records, told))
-            _write_text(words.out / f"level{words.level}.md", markdown(records, told))
-    typer.echo(json.dumps(document(records, told), indent=1) if words.is_json else markdown(records, told))
+                _write(place / f"{number:03d}" / RECORD, record)
+                found[number] = record
+                _tell(f"{record['name']}: {_outcome(record)}")
+                _write_table(words.out, found, told)
+    every = _write_table(words.out, found, told)
+    typer.echo(json.dumps(document(every, told), indent=1) if words.is_json else markdown(every, told))
     return 0
+
+
+def _outcome(record: Mapping[str, Any]) -> str:
+    return "correct" if is_correct(record) else str(record["why"] or record["compared"]["differs"])
+
+
+def _write_table(out: Path, found: Mapping[int, dict[str, Any]], told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is known so far, in order of the problems' numbers."""
+    records = [found[each] for each in sorted(found)]
+    _write(out / f"level{told['level']}.json", document(records, told))
+    _write_text(out / f"level{told['level']}.md", markdown(records, told))
+    return records
 
 
 def _modes(text: str) -> tuple[str, ...]:

@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.errors import InfrastructureError, KernelwrightError, StoreError, UsageError, UserError
+from kernelwright.errors import (
+    BudgetTooShort,
+    InfrastructureError,
+    KernelwrightError,
+    StoreError,
+    UsageError,
+    UserError,
+)
+from kernelwright.evaluate.device.lock import DeviceLock
 from kernelwright.evaluate.process.worker_process import WorkerProcess, WorkerSettings
 from kernelwright.export.subject import ExportedRun
 from kernelwright.export.torch.module import model_new, module_file
 from kernelwright.insights.verdict_words import tree_verdict_text
+from kernelwright.modules.graph import Graph
 from kernelwright.modules.importing import import_module, importer_in
 from kernelwright.modules.lowering import lower
 from kernelwright.modules.problem_files import KERNELS, MODULE, files_of
 from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.problem.config import Config
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.source.language import Language
 from kernelwright.store.run_folder import RunFolder
+from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.run_start import run_started
 from kernelwright.tuning.tune import TuningProblem
 from kernelwright_bench.modules.command import compare_answer, compared
 from kernelwright_bench.modules.official import FACTORY as EVALUATOR
@@ -34,6 +49,7 @@ from kernelwright_bench.modules.official import ask_official
 from kernelwright_bench.modules.worker import FACTORY as TIMER
 
 Tell = Callable[[str], None]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +74,11 @@ class SolveSettings:
     def place(self) -> str:
         """Of the tensors: `cuda` or `cpu`."""
         return "cpu" if self.machine.known.kind == "cpu" else "cuda"
+
+    @property
+    def is_early(self) -> bool:
+        """Whether compilers may work beside an optimisation: on a CPU device they would disturb its times."""
+        return self.place == "cuda"
 
 
 class Interrupted(Exception):
@@ -102,7 +123,7 @@ def chosen_machine(selector: str | None) -> OneDevice:
 
 @dataclass(frozen=True, slots=True)
 class SolveWorkers:
-    """The processes that run people's files, one after the other for each problem; each forgets the last one."""
+    """The processes that run one problem's files."""
 
     importer: WorkerProcess
     timer: WorkerProcess
@@ -112,12 +133,19 @@ class SolveWorkers:
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls, *, is_early: bool) -> Iterator[SolveWorkers]:
-        """With one folder for compiled extensions, so that the evaluator finds what the timer has compiled."""
+    def started(cls, *, is_early: bool, count: int = 1) -> Iterator[SolveWorkers]:
+        """With one folder for compiled extensions, so that the evaluator finds what the timer has compiled.
+
+        Args:
+            is_early: whether they load PyTorch before they are asked.
+            count: problems side by side, whose compilers share the cores.
+        """
         with tempfile.TemporaryDirectory(prefix="kernelwright-judges-") as scratch, contextlib.ExitStack() as stack:
             folder = Path(scratch)
             (folder / "extensions").mkdir()
             extensions = {"TORCH_EXTENSIONS_DIR": str(folder / "extensions")}
+            if count > 1:
+                extensions["TORCHINDUCTOR_COMPILE_THREADS"] = str(max(1, (os.cpu_count() or 1) // count))
 
             def worker(name: str, factory: str) -> WorkerProcess:
                 settings = WorkerSettings(name, factory, is_early, environment=extensions)
@@ -125,6 +153,11 @@ class SolveWorkers:
 
             importer = stack.enter_context(importer_in(folder, is_early=is_early))
             yield cls(importer, worker("timer", TIMER), worker("evaluator", EVALUATOR), is_early)
+
+    def kill(self) -> None:
+        """End all of them."""
+        for each in (self.importer, self.timer, self.evaluator):
+            each.kill()
 
     def expect(self, *workers: WorkerProcess) -> None:
         """Start those that are asked soon."""
@@ -134,62 +167,168 @@ class SolveWorkers:
 
 
 def solve(
-    file: Path, folder: Path, settings: SolveSettings, workers: SolveWorkers, *, tell: Tell = lambda text: None
-) -> dict[str, Any]:
-    """The record of a problem; `folder` gets the problem, the run and the answer, and is emptied before.
+    problems: Sequence[tuple[Path, Path]], settings: SolveSettings, *, tell: Tell = lambda text: None
+) -> Generator[dict[str, Any]]:
+    """The records of problems that are solved together, in order, each once nothing of it is left to do.
 
-    Keys: `stage` that it reached (`import`, `lower`, `optimize`, `export`, `compare`, `official`), `why` it did not get
-    further (empty: it did), `seconds` by stage, and of each stage that was passed what it found.
+    All get their answers side by side, and take turns on the device where something is timed. Nothing of the problems
+    runs beside what a ratio rests on. A problem's folder gets problem, run and answer, and is emptied before.
+
+    Keys of a record: `stage` that it reached (`import`, `lower`, `optimize`, `check`, `compare`, `official`), `why` it
+    did not get further (empty: it did), `seconds` by stage, and of each stage that was passed what it found.
+
+    Args:
+        problems: the file and the folder of each.
+        settings: for all.
+        tell: hears of each stage.
 
     Raises:
-        Interrupted: a person stopped the optimisation.
+        Interrupted: a person stopped an optimisation.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    record: dict[str, Any] = {"name": file.stem, "stage": "import", "why": "", "seconds": {}}
-    begun = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(2 * len(problems)))
+        solving = []
+        for file, folder in problems:
+            workers = stack.enter_context(SolveWorkers.started(is_early=settings.is_early, count=len(problems)))
+            stack.callback(workers.kill)
+            solving.append(_Solving(file, folder, settings, workers, tell))
+        if len(solving) == 1:  # in this process, which a person's interrupt reaches
+            solving[0].answer(pool, _optimised)
+        else:
+            processes = stack.enter_context(ProcessPoolExecutor(len(problems), multiprocessing.get_context("spawn")))
 
-    def reach(stage: str) -> None:
-        nonlocal begun
-        now = time.perf_counter()
-        record["seconds"][record["stage"]], begun = round(now - begun, 3), now
-        if stage != record["stage"]:
-            tell(f"{file.stem}: {stage}")
-        record["stage"] = stage
+            def elsewhere(*job: object) -> dict[str, Any]:
+                return processes.submit(_optimised, *job).result()  # type: ignore[arg-type]
 
+            for answered in [pool.submit(each.answer, pool, elsewhere) for each in solving]:
+                answered.result()
+        for each in solving:
+            with DeviceLock(settings.machine.known.lock_name):
+                each.judge()
+            yield each.record
+
+
+class _Solving:
+    """One problem on its way from its file to its record."""
+
+    def __init__(self, file: Path, folder: Path, settings: SolveSettings, workers: SolveWorkers, tell: Tell) -> None:
+        self._file, self._folder, self._settings, self._workers, self._tell = file, folder, settings, workers, tell
+        self._module, self._answer = folder / "problem" / MODULE, folder / "model_new.py"
+        self._compiled: dict[str, Any] = {}
+        self.record: dict[str, Any] = {"name": file.stem, "stage": "import", "why": "", "seconds": {}}
+
+    def answer(self, pool: ThreadPoolExecutor, optimised: Callable[..., dict[str, Any]]) -> None:
+        """From the file to an answer that is checked, with the module compiled beside it."""
+        graph = self._reach("import", self._imported)
+        self._reach("lower", lambda: self._lower(graph))
+        early = pool.submit(self._compile) if self._settings.is_early else None
+        job = (self._module.parent, self._folder / "run", self._answer, self._settings.optimize, self._settings.machine)
+        self._reach("optimize", lambda: self.record.update(optimised(*job)))
+        (early or pool.submit(self._compile)).result()
+        self._reach("check", self._check)
+
+    def judge(self) -> None:
+        """Time the answer beside PyTorch, and ask the official evaluator, on the same build of it."""
+        self._reach("compare", self._time)
+        self._workers.timer.kill()
+        self._reach("official", lambda: self.record.update(official=self._official()))
+        self._workers.kill()
+
+    def _reach(self, stage: str, work: Callable[[], _T]) -> _T:
+        """What comes of a stage; None where an earlier one failed, or this one does."""
+        if self.record["why"]:
+            return cast("_T", None)
+        self._tell(f"{self._file.stem}: {stage}")
+        self.record["stage"], begun = stage, time.perf_counter()
+        try:
+            return work()
+        except KernelwrightError as error:
+            self.record["why"] = _told(error)
+        except Interrupted:
+            raise
+        except Exception as error:  # a fault of ours in one problem, which must not cost the others
+            self.record["why"] = f"{type(error).__name__}: {error}"
+        finally:
+            self.record["seconds"][stage] = round(time.perf_counter() - begun, 3)
+        return cast("_T", None)
+
+    def _compile(self) -> None:
+        if not self.record["why"]:
+            begun = time.perf_counter()
+            self._compiled = self._compared("compile")
+            self.record["seconds"]["compile"] = round(time.perf_counter() - begun, 3)
+
+    def _imported(self) -> Graph:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._module.parent.mkdir(parents=True)
+        found = import_module(self._file, importer=self._workers.importer, library=bool(self._settings.library))
+        self._workers.importer.kill()
+        self._workers.expect(self._workers.timer, self._workers.evaluator)
+        return found
+
+    def _lower(self, graph: Graph) -> None:
+        program = lower(graph, library=self._settings.library)
+        self.record |= {"kernels": len(program.kernels), "library_calls": len(program.calls)}
+        for name, data in files_of(self._file.stem, self._file.read_bytes(), graph, program).items():
+            (self._module.parent / name).write_bytes(_for_place(name, data, self._settings.place))
+
+    def _compared(self, *parts: str) -> dict[str, Any]:
+        own = self._settings
+        try:
+            found = compare_answer(
+                self._module, self._answer, device=own.place, rounds=own.rounds, modes=own.modes, trials=own.trials,
+                is_cold=True, most_s=own.most_s, timeout_s=own.timeout_s, timer=self._workers.timer, parts=parts,
+            )  # fmt: skip
+        except (UserError, StoreError, InfrastructureError) as error:
+            found = {"differs": error.message, "notes": [], "refused": {}, "samples_s": {}}
+        return {**found, "rows": {}}
+
+    def _check(self) -> None:
+        self.record["compared"] = found = self._compared("check")
+        if self._compiled["differs"]:
+            found["refused"] = dict.fromkeys(self._settings.modes, self._compiled["differs"])
+
+    def _time(self) -> None:
+        known = self.record["compared"]
+        if known["differs"]:
+            return
+        found = self._compared("time")
+        found["refused"] |= known["refused"]
+        known |= {name: found[name] for name in ("differs", "refused", "samples_s", "compile_s") if name in found}
+        known["rows"] = compared(known) if known["samples_s"] else {}
+
+    def _official(self) -> dict[str, Any]:
+        own = self._settings
+        if own.place == "cpu":
+            return {"is_asked": False, "why": "it needs CUDA, and the answer is for CPU tensors"}
+        return ask_official(
+            own.checkout, self._module, self._answer, timeout_s=own.timeout_s, evaluator=self._workers.evaluator
+        )
+
+
+def _optimised(
+    problem: Path, run: Path, answer: Path, settings: OptimizeSettings, machine: OneDevice
+) -> dict[str, Any]:
+    """Optimise a program and write the answer; what the record is told, `why` there is none too."""
+    found: dict[str, Any] = {}
     try:
-        graph = import_module(file, importer=workers.importer, library=bool(settings.library))
-        workers.importer.kill()
-        workers.expect(workers.timer, workers.evaluator)
-        reach("lower")
-        program = lower(graph, library=settings.library)
-        record |= {"kernels": len(program.kernels), "library_calls": len(program.calls)}
-        problem = folder / "problem"
-        problem.mkdir()
-        for name, data in files_of(file.stem, file.read_bytes(), graph, program).items():
-            (problem / name).write_bytes(_for_place(name, data, settings.place))
-        reach("optimize")
-        result = optimize(problem, settings=settings.optimize, run=folder / "run", machine=settings.machine)
+        result = optimize(problem, settings=settings, run=run, machine=machine)
         if result.reason == "interrupted":
             raise Interrupted
-        record["claim"], record["verdict"] = tree_verdict_text(result), result.verdict.kind.value
-        reach("export")
-        answer = folder / "model_new.py"
-        answer.write_bytes(_answer(result, record))
-        reach("compare")
-        _judge(folder / "problem" / MODULE, answer, settings, workers, record, reach)
+        found |= {"claim": tree_verdict_text(result), "verdict": result.verdict.kind.value}
+        answer.write_bytes(_answer(result, found))
+    except BudgetTooShort as error:  # nothing was judged here, and others judge the answer
+        subject = TuningProblem.load(problem)
+        started = run_started(subject.problem, machine.known, settings.tune, {}, problem_id="", record={}, space=None)
+        found |= {"claim": f"nothing was: {error.message}", "is_plain": True}
+        answer.write_bytes(model_new(subject.problem, subject.baseline, started, found["claim"]))
     except KernelwrightError as error:
-        record["why"] = f"{error.message}; {error.hint}" if error.hint else error.message
-    except Interrupted:
-        raise
-    except Exception as error:  # a fault of ours in one problem, which must not cost the others
-        record["why"] = f"{type(error).__name__}: {error}"
-    finally:
-        for each in (workers.importer, workers.timer, workers.evaluator):
-            each.kill()
-    reach(record["stage"])
-    workers.expect(workers.importer)
-    return record
+        found["why"] = _told(error)
+    return found
+
+
+def _told(error: KernelwrightError) -> str:
+    return f"{error.message}; {error.hint}" if error.hint else error.message
 
 
 def _for_place(name: str, data: bytes, place: str) -> bytes:
@@ -200,34 +339,24 @@ def _for_place(name: str, data: bytes, place: str) -> bytes:
 
 
 def _answer(result: OptimizeResult, record: dict[str, Any]) -> bytes:
-    """`ModelNew` of what was used in the end: the fastest that is surely faster, else the plain program itself."""
+    """`ModelNew` of what was used in the end: the fastest that is surely faster, else the plain program itself.
+
+    Where no time was left to compare, it is what the search found fastest: the judges see it in any case.
+    """
     assert result.folder is not None
+    fastest = result.fastest
+    record["is_compared"] = result.view.comparison is not None
     record["is_plain"] = result.used is None
     if result.used is not None:
         (data,) = module_file(ExportedRun.read(result.folder)).values()
         return data
-    with RunFolder.open(result.folder, writable=False) as opened:
+    is_found = not record["is_compared"] and fastest is not None and fastest.index > 0
+    record["is_plain"] = not is_found
+    folder = result.node_folder(fastest.index) if fastest is not None and is_found else result.folder
+    with RunFolder.open(folder, writable=False) as opened:
         subject = TuningProblem.of_run(opened, result.view.started)
-    return model_new(subject.problem, subject.baseline, result.view.started, record["claim"])
-
-
-def _judge(
-    module: Path, answer: Path, settings: SolveSettings, workers: SolveWorkers, record: dict[str, Any], reach: Tell
-) -> None:
-    """Ours and the official evaluator's, on the same file and the same build of it."""
-    try:
-        found = compare_answer(
-            module, answer, device=settings.place, rounds=settings.rounds, modes=settings.modes, trials=settings.trials,
-            is_cold=True, most_s=settings.most_s, timeout_s=settings.timeout_s, timer=workers.timer,
-        )  # fmt: skip
-        record["compared"] = {**found, "rows": compared(found) if found["samples_s"] else {}}
-    except (UserError, StoreError, InfrastructureError) as error:
-        record["compared"] = {"differs": error.message, "rows": {}, "notes": [], "refused": {}, "samples_s": {}}
-    workers.timer.kill()
-    reach("official")
-    if settings.place == "cpu":
-        record["official"] = {"is_asked": False, "why": "it needs CUDA, and the answer is for CPU tensors"}
-        return
-    record["official"] = ask_official(
-        settings.checkout, module, answer, timeout_s=settings.timeout_s, evaluator=workers.evaluator
-    )
+    candidate = subject.baseline
+    if fastest is not None and is_found:
+        config = Config(fastest.best_config) if fastest.best_config else subject.template.default
+        candidate = Candidate(subject.template, config)
+    return model_new(subject.problem, candidate, result.view.started, record["claim"])

@@ -171,6 +171,8 @@ def _remarks(record: Record) -> Iterable[str]:
         yield f"{record['stage']}: {record['why']}"
     if record.get("is_plain"):
         yield "the plain program"
+    elif not record.get("is_compared", True):
+        yield "the fastest of a search that had no time to compare"
     if compared.get("differs"):
         yield str(compared["differs"])
     yield from compared.get("notes", ())

@@ -32,6 +32,8 @@ UNSEEN = 10_000
 """Added to the seed for inputs that the answer has not seen while it was timed."""
 LEAST_ROUNDS = 6
 """So many in any time: fewer give no interval with 95 % confidence."""
+PARTS = ("check", "compile", "time")
+"""Of a judgement; the last needs the others' results."""
 MODES: Mapping[str, Mapping[str, str]] = {"compiled": {}, "max-autotune": {"mode": "max-autotune"}}
 
 
@@ -40,51 +42,78 @@ def make_timer(argument: object) -> Callable[[Any], object]:
 
     A job has `module` and `answer` (files), `device`, `rounds`, `modes` (names of `MODES`), `trials` (how many inputs
     are compared), `is_cold` (each call on its own with a cold cache, by the GPU's clock) and `most_s` (for all rounds).
+    With `parts`, some of `PARTS`, it asks for these alone; what they found is kept for later jobs of this process.
     """
     if argument:
         with contextlib.suppress(ImportError):  # which the first job tells
             importlib.import_module("torch")
-    return _timed
+    return _Timer()
 
 
-def _timed(job: Mapping[str, Any]) -> dict[str, Any]:
-    sys.dont_write_bytecode = True
-    os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # a first call compiles, whatever ran here before
-    torch = require("torch", purpose="running a module beside its answer")
-    module, answer, device = Path(job["module"]), Path(job["answer"]), str(job["device"])
-    with blamed_on_user(module, doing="running the module"), torch.no_grad():
-        loaded = _loaded(module, "module")
-        inputs = _inputs(torch, loaded, SEED, device)
-        notes = _notes(torch, loaded, inputs, device)
-    with blamed_on_user(answer, doing="running the answer"), torch.no_grad():
-        begun = time.perf_counter()
-        answered = _loaded(answer, "answer")
-        new = _made(torch, answered, "ModelNew", device)
-        new(*_own(inputs))
-        _wait(torch, device)
-        first = {"answer": time.perf_counter() - begun}
-        differs = _difference(torch, loaded, answered, int(job["trials"]), device)
-        errors, why = _errors(torch, loaded, answered, device) if not differs else ({}, "")
-        differs = differs or _too_far(errors)
+class _Timer:
+    """One answer's judgement, part by part."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, Any] = {}
+        self._first: dict[str, float] = {}
+        self._refused: dict[str, str] = {}
+
+    def __call__(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        sys.dont_write_bytecode = True
+        os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # a first call compiles, whatever ran here before
+        torch = require("torch", purpose="running a module beside its answer")
+        record = {"torch": str(torch.__version__), "differs": "", "errors": {}, "notes": [], "refused": {}}
+        record |= {"samples_s": {}, "compile_s": self._first}
+        for part in job.get("parts", PARTS):
+            if record["differs"]:
+                break
+            with torch.no_grad():
+                record |= {"check": self._check, "compile": self._compile, "time": self._time}[part](torch, job)
+            if job["device"] == "cuda":
+                torch.cuda.empty_cache()  # others have answers on this GPU, too
+        return record
+
+    def _check(self, torch: Any, job: Mapping[str, Any]) -> dict[str, Any]:
+        module, answer, device = Path(job["module"]), Path(job["answer"]), str(job["device"])
+        with blamed_on_user(module, doing="running the module"):
+            loaded = _loaded(module, "module")
+            inputs = _inputs(torch, loaded, SEED, device)
+            notes = _notes(torch, loaded, inputs, device)
+        with blamed_on_user(answer, doing="running the answer"):
+            begun = time.perf_counter()
+            answered = _loaded(answer, "answer")
+            new = self._calls["answer"] = _made(torch, answered, "ModelNew", device)
+            new(*_own(inputs))
+            _wait(torch, device)
+            self._first["answer"] = time.perf_counter() - begun
+            differs = _difference(torch, loaded, answered, int(job["trials"]), device)
+            errors, why = _errors(torch, loaded, answered, device) if not differs else ({}, "")
         notes += [f"not compared with the module in float64: {why}"] if why else []
-    record = {"torch": str(torch.__version__), "differs": differs, "errors": errors, "notes": notes, "refused": {}}
-    if differs:
-        return {**record, "samples_s": {}, "compile_s": first}
-    with blamed_on_user(module, doing="timing the module"), torch.no_grad():
-        calls = {"answer": new, "eager": _made(torch, loaded, "Model", device)}
-        compiled, refused = _compiled(torch, loaded, inputs, job, first)
-        watch = _cold(torch) if job["is_cold"] and device == "cuda" else _warm(torch, device)
-        samples = _samples(calls | compiled, inputs, watch, int(job["rounds"]), float(job["most_s"]))
-        unseen = _inputs(torch, loaded, SEED + UNSEEN, device)
-        wanted = results_of(_made(torch, loaded, "Model", device)(*_own(unseen)))
-        if not all(agree(torch, *pair) for pair in zip(wanted, results_of(new(*unseen)), strict=True)):
-            return {
-                **record,
-                "differs": "what was timed differs on inputs that it had not seen",
-                "samples_s": {},
-                "compile_s": first,
-            }
-    return {**record, "refused": refused, "samples_s": samples, "compile_s": first}
+        return {"differs": differs or _too_far(errors), "errors": errors, "notes": notes}
+
+    def _compile(self, torch: Any, job: Mapping[str, Any]) -> dict[str, Any]:
+        module, device = Path(job["module"]), str(job["device"])
+        with blamed_on_user(module, doing="compiling the module"):
+            loaded = _loaded(module, "module")
+            inputs = _inputs(torch, loaded, SEED, device)
+            compiled, refused = _compiled(torch, loaded, inputs, job, self._first)
+        self._calls |= compiled
+        self._refused |= refused
+        return {}
+
+    def _time(self, torch: Any, job: Mapping[str, Any]) -> dict[str, Any]:
+        module, device, new = Path(job["module"]), str(job["device"]), self._calls["answer"]
+        with blamed_on_user(module, doing="timing the module"):
+            loaded = _loaded(module, "module")
+            inputs = _inputs(torch, loaded, SEED, device)
+            calls = {"answer": new, "eager": _made(torch, loaded, "Model", device), **self._calls}
+            watch = _cold(torch) if job["is_cold"] and device == "cuda" else _warm(torch, device)
+            samples = _samples(calls, inputs, watch, int(job["rounds"]), float(job["most_s"]))
+            unseen = _inputs(torch, loaded, SEED + UNSEEN, device)
+            wanted = results_of(_made(torch, loaded, "Model", device)(*_own(unseen)))
+            if not all(agree(torch, *pair) for pair in zip(wanted, results_of(new(*unseen)), strict=True)):
+                return {"differs": "what was timed differs on inputs that it had not seen"}
+        return {"refused": self._refused, "samples_s": samples}
 
 
 def _loaded(file: Path, name: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Protocol, Self
 from kernelwright.cli.words import is_quiet
 from kernelwright.insights.forecast import duration_text, percent_text
 from kernelwright.insights.verdict_words import is_caveat
-from kernelwright.problem.outcome import Failed, Passed
+from kernelwright.problem.outcome import NO_TIME, Failed, Passed
 from kernelwright.store.event import (
     ActionChosen,
     BaselineMeasured,
@@ -70,9 +70,11 @@ def describe(event: Event, progress: Progress) -> str | None:
             return f"baseline: {times}"
         case FinalistsCompared():
             count = len(event.candidate_ids) - 1
-            rejected = f", {len(event.rejected)} rejected by the thorough check" if event.rejected else ""
+            late = sum(NO_TIME in why for why in event.rejected.values())
+            left_out = {"rejected": len(event.rejected) - late, "without time to be confirmed": late}
+            told = "".join(f", {number} {why}" for why, number in left_out.items() if number)
             finalists = "one finalist" if count == 1 else f"{count} finalists"
-            return f"compared {finalists} with the baseline{rejected}"
+            return f"compared {finalists} with the baseline{told}"
         case DispatchProbed():
             count = len(event.candidate_ids) - 1
             return f"compared {count} configs with the baseline on {len(event.samples_ms)} shapes"

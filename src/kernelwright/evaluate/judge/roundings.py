@@ -41,17 +41,21 @@ FACTOR = 3.0
 HOPELESS = 32.0
 """Where an element is off by this many times what one sample allows, and most that were wrong still are, the result is
 wrong: no second sample is made. One element alone may be unlucky."""
+NEAR, MORE = 1.5, 4
+"""Where nothing is off by more than so many times what the samples allow, they may have been small by luck: so many
+times as many are made. Of a million honest elements one was off by 1.003 times what four samples allowed."""
 PRODUCTS_MAX = 1 << 24
 """Products of a matrix product that are summed one after the other; larger ones have the tolerance by scales alone."""
 CHAIN = 1 << 16
 """Terms that are added one after the other, at most: parts of longer sums are. A float32 total of millions of terms
 leaves whole terms out; what such a sum is off by would hide that a kernel adds a sample of them."""
 ALIKE_SHARE = 0.75
-ALIKE_PLACES = 4.0
+ALIKE_PLACES = 1 / 64
 ALIKE_MOST = 2.0**-7
 """A sum has terms that are rounded alike where more than this part of them differ from their neighbour, if at all, by
 less than so many last places of a chain's total, and by less than this part of themselves. Then errors do not cancel
-out, but add up. With fewer of them, or more apart, a sample of the terms would pass for all."""
+out, but add up. With fewer of them, or more apart, what is rounded off differs from term to term, and a sample of the
+terms would pass for all: a `ramp` is a chain of terms that are not a place apart."""
 ALIKE_ERROR = 1 / 6
 """What such a sum is off by, in epsilons of itself for each term. The bound is 1/4, since partial sums are half of the
 total on average, each rounded by half a unit; a `FACTOR`th of that would do for the sum, but not for its square."""
@@ -74,6 +78,7 @@ def is_rounding(
         roundings: of the inputs at hand; samples are added as needed.
         crew: threads that compare.
     """
+    is_near = False
     while True:
         deviation = roundings.deviation(output)
         if deviation is not None:
@@ -81,13 +86,14 @@ def is_rounding(
             found = compare(got, expected, wide, crew=crew)
             if found.is_within:
                 return wide
+            is_near = found.fraction <= NEAR
             if found.fraction > HOPELESS:
                 still, before = (
                     wrong_elements(got, expected, each, limit=0, crew=crew)[0] for each in (wide, allowance)
                 )
                 if 2 * still > before:
                     return None
-        if not roundings.add():
+        if not roundings.add(is_near=is_near):
             return None
 
 
@@ -138,16 +144,19 @@ class Roundings:
         with self._lock:
             return np.sqrt(self._squares[output] / self._count) if output in self._squares else None
 
-    def add(self) -> bool:
-        """One more sample; False where there are enough, or the reference cannot be computed so."""
+    def add(self, *, is_near: bool = False) -> bool:
+        """One more sample; False where there are enough, or the reference cannot be computed so.
+
+        `is_near`: the samples at hand nearly allow a result.
+        """
         with self._lock:
-            if self._count >= self._most:
+            if self._count >= self._most * (MORE if is_near else 1):
                 return False
             arithmetic = _Arithmetic(self._epsilon, self._seed, number=self._count)
             try:
                 results = self._call(arithmetic.followed, arithmetic.off)
             except ReferenceFailed:  # it needs arrays of NumPy's own, or float64 tensors, or leaves its domain
-                self._count = self._most
+                self._count = self._most * MORE
                 return False
             for name, values in results.items():
                 with np.errstate(all="ignore"):

@@ -8,20 +8,21 @@ swapped = kernelwright.apply(model, "runs/gate-1")    # names of the modules
 
 A call goes to the kernels where its shapes, types, device and plain values are those that they are made for and no
 gradient is asked for; every other call goes to the module's own `forward`. The first call in each training mode, and
-with each set of plain attributes, computes both, and a module whose results differ keeps its own. A copy of a module
+with each set of plain attributes, computes both, also on its numbers in another order; a module whose results differ
+keeps its own. A copy of a module
 is served with its own weights; a pickled one has its own `forward`.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib.util
 import inspect
 import sys
 import tempfile
 import textwrap
-import threading
 import types
 import warnings
 from collections.abc import Callable, Mapping
@@ -39,8 +40,6 @@ from kernelwright.problem.reference_file import parse_python
 
 _MOST_MODES = 64
 """Verdicts that are kept of a module: one that counts its calls has a new mode for each."""
-_ONE_AT_A_TIME = threading.Lock()
-"""OpenCL kernels have one set of arguments and one scratch memory a process."""
 
 
 def apply(model: Any, run: Path | str) -> tuple[str, ...]:
@@ -139,7 +138,7 @@ def _operator(torch: Any, answer: Any, name: str) -> Callable[..., Any]:
 
     def computed(tensors: list[Any]) -> list[Any]:
         given = dict(zip(answer._TENSORS, (each.contiguous() for each in tensors), strict=True))  # noqa: SLF001
-        found = _computed(answer, given)
+        found = answer._computed(given)  # noqa: SLF001 - our own file's
         return [found[each].clone(memory_format=torch.contiguous_format) for each in (*results, *kept)]
 
     def like(tensors: list[Any]) -> list[Any]:
@@ -151,11 +150,6 @@ def _operator(torch: Any, answer: Any, name: str) -> Callable[..., Any]:
     made = torch.library.custom_op(name, computed, mutates_args=())
     made.register_fake(like)
     return made  # type: ignore[no-any-return]
-
-
-def _computed(answer: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-    with _ONE_AT_A_TIME:
-        return answer._computed(tensors)  # type: ignore[no-any-return]  # noqa: SLF001 - our own file's
 
 
 def _guarded(torch: Any, like: Any, answer: Any, operator: Callable[..., Any]) -> Callable[..., Any]:
@@ -195,11 +189,11 @@ def _guarded(torch: Any, like: Any, answer: Any, operator: Callable[..., Any]) -
             names = (*answer._RESULTS, *answer._UPDATES.values())  # noqa: SLF001
             return answer._returned(module, dict(zip(names, found, strict=True)))  # noqa: SLF001
         if mode not in verdicts:
-            verdicts[mode], result = _tried(torch, module, answer, kind.forward, given, named, tensors)
+            verdicts[mode], result = _tried(torch, module, answer, signature, given, named, tensors)
             return result
         if not verdicts[mode]:
             return kind.forward(module, *given, **named)
-        return answer._returned(module, _computed(answer, tensors))  # noqa: SLF001
+        return answer._returned(module, answer._computed(tensors))  # noqa: SLF001
 
     return forward
 
@@ -237,24 +231,54 @@ def _tried(
     torch: Any,
     module: Any,
     answer: Any,
-    own: Callable[..., Any],
+    signature: inspect.Signature,
     given: tuple[Any, ...],
     named: dict[str, Any],
     tensors: dict[str, Any],
 ) -> tuple[bool, Any]:
-    """Whether the kernels give what the module gives, and the module's own result; its buffers are changed once."""
-    before = {name: each.clone() for name, each in module.named_buffers()}
-    kept = {name: each.clone() for name, each in tensors.items()}
-    found = results_of(answer._returned(module, _computed(answer, kept)))  # noqa: SLF001 - our own file's
-    after = {name: each.clone() for name, each in module.named_buffers()}
-    for name, each in module.named_buffers():
-        each.copy_(before[name])
-    result = own(module, *given, **named)
-    wanted = results_of(result)
-    pairs = [*zip(found, wanted, strict=False), *((after[name], each) for name, each in module.named_buffers())]
-    is_right = len(found) == len(wanted) and all(agree(torch, *pair) for pair in pairs)
-    if not is_right:
+    """Whether the kernels give what the module gives, and the module's own result; its buffers are changed once.
+
+    One call may agree by chance, so the numbers of this one are also tried in another order.
+    """
+    before = [each.clone() for each in module.buffers()]
+    others = tuple(_shuffled(torch, each) for each in given), {name: _shuffled(torch, named[name]) for name in named}
+    other = _taken(torch, answer, module, signature, *others)
+    is_right = True
+    with contextlib.suppress(Exception):  # a module may refuse numbers in another order
+        is_right = other is None or _compared(torch, module, answer, *others, other)[0]
+    for each, own in zip(module.buffers(), before, strict=True):
+        each.copy_(own)
+    is_same, result = _compared(torch, module, answer, given, named, tensors)
+    if not (is_right and is_same):
         warnings.warn(
             f"the kernels differ from {type(module).__name__}'s own forward here, which is kept", stacklevel=3
         )
-    return is_right, result
+    return is_right and is_same, result
+
+
+def _shuffled(torch: Any, value: Any) -> Any:
+    """A tensor's numbers in another order, drawn by a generator of its own; numbers that are all the same: drawn."""
+    if not torch.is_tensor(value) or value.numel() < 2:
+        return value
+    drawn = torch.Generator(device=value.device)
+    drawn.seed()
+    flat = value.detach().reshape(-1)
+    if value.is_floating_point() and bool((flat == flat[0]).all()):
+        return torch.empty_like(value).normal_(generator=drawn)
+    return flat[torch.randperm(len(flat), generator=drawn, device=value.device)].reshape(value.shape)
+
+
+def _compared(
+    torch: Any, module: Any, answer: Any, given: tuple[Any, ...], named: dict[str, Any], tensors: dict[str, Any]
+) -> tuple[bool, Any]:
+    """Whether both agree on a call, and the module's own result; its buffers are changed by that alone."""
+    before = {name: each.clone() for name, each in module.named_buffers()}
+    kept = {name: each.clone() for name, each in tensors.items()}
+    found = results_of(answer._returned(module, answer._computed(kept)))  # noqa: SLF001 - our own file's
+    after = {name: each.clone() for name, each in module.named_buffers()}
+    for name, each in module.named_buffers():
+        each.copy_(before[name])
+    result = type(module).forward(module, *given, **named)
+    wanted = results_of(result)
+    pairs = [*zip(found, wanted, strict=False), *((after[name], each) for name, each in module.named_buffers())]
+    return len(found) == len(wanted) and all(agree(torch, *pair) for pair in pairs), result

@@ -165,9 +165,16 @@ def _tensors(problem: Problem, kind: str, signature: Mapping[str, Any]) -> str:
     results = results or {name: row for name, row in outputs.items() if name not in signature["updates"].values()}
     returned = {"tensor": "found[0]", "tuple": "tuple(found)", "list": "found"}[signature["returns"]]
     device = "cpu" if kind == "cpu" else "cuda"
-    return f"""import torch
+    head, steps = "", "_steps(named, _memory(next(iter(named.values())).device))"
+    if kind == "cpu":
+        head = (
+            "_ONE_AT_A_TIME = threading.Lock()  # kernels have one set of arguments and one scratch memory a process\n"
+        )
+        steps = f"with _ONE_AT_A_TIME:\n        {steps}"
+    return f"""{"import threading" if head else ""}
+import torch
 
-_PLACES = {taken!r}  # which arguments of forward the kernels read
+{head}_PLACES = {taken!r}  # which arguments of forward the kernels read
 _FIXED = {fixed!r}  # and which they are made for
 _STATE = {signature["state"]!r}
 _PATHS = {{name: target.split(".") for target, name in _STATE.items()}}
@@ -211,7 +218,7 @@ def _allocate(tensors, names):
 
 
 def _computed(named):
-    _steps(named, _memory(next(iter(named.values())).device))
+    {steps}
     return named
 
 

@@ -35,6 +35,10 @@ class WatchedCall:
     constants: Mapping[str, Any]
     options: Mapping[str, int]
     heuristics: tuple[str, ...]
+    tried: Mapping[str, tuple[int, ...]]
+    """Constants that say how the work is cut, and the values with which the call wrote the same."""
+    tried_grids: tuple[tuple[Mapping[str, int], tuple[int, ...]], ...]
+    """The grids that were guessed for these values, where no code computes them."""
     configs: tuple[Mapping[str, Any], ...]
     """What `@triton.autotune` lists."""
     reference: Mapping[str, Any] | None
@@ -113,6 +117,8 @@ def watch_call(path: Path, example: Path | None = None) -> WatchedCall:
         constants=found["constants"],
         options=found["options"],
         heuristics=tuple(found["heuristics"]),
+        tried={name: tuple(values) for name, values in found["tried"].items()},
+        tried_grids=tuple((values, tuple(numbers)) for values, numbers in found["tried_grids"]),
         configs=tuple(found["configs"]),
         reference=found["reference"],
         caller=caller,

@@ -167,9 +167,7 @@ def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
     ]
     for name, value in call.constants.items():
         if name in tuned:
-            listed = [each[name] for each in call.configs if name in each]
-            why = "of @triton.autotune, and wider" if listed else "guess: wider than what the call has"
-            parameters.append(Parameter(name, _values(value, listed), value, why))
+            parameters.append(_parameter(call, name))
         elif isinstance(value, int) and not isinstance(value, bool) and (size := _power_of(name, value, sizes)):
             defines[name] = Expression.parse(f"next_power_of_two({size})")
             notes.append(f"{name} = next_power_of_two({size}) is a guess")
@@ -195,6 +193,15 @@ def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
     return Header(parameters=tuple(parameters), defines=defines, steps=(step,), mark="#"), notes
 
 
+def _parameter(call: WatchedCall, name: str) -> Parameter:
+    value = call.constants[name]
+    listed = [each[name] for each in call.configs if name in each]
+    if not listed and name in call.tried:
+        return Parameter(name, call.tried[name], value, "cuts the work, with the same results in the example")
+    why = "of @triton.autotune, and wider" if listed else "guess: wider than what the call has"
+    return Parameter(name, _values(value, listed), value, why)
+
+
 def _tuned(call: WatchedCall, sizes: _Sizes) -> tuple[list[str], list[str]]:
     """Constants that become parameters, and those that would, if the grid were a formula with them."""
     wanted = [name for name in call.constants if _is_tuned(call, name)]
@@ -208,12 +215,14 @@ def _tuned(call: WatchedCall, sizes: _Sizes) -> tuple[list[str], list[str]]:
 
 
 def _is_tuned(call: WatchedCall, name: str) -> bool:
-    """What an autotuner lists, and a power of two that decides the grid."""
+    """What an autotuner lists, what the call was tried with, and a power of two that decides the grid."""
     value = call.constants[name]
     if isinstance(value, bool) or not isinstance(value, int):
         return False
     if any(name in each for each in call.configs):
         return True
+    if name in call.tried:
+        return len(call.tried[name]) > 1
     decides = any([*values] == [name] and numbers != call.grid for values, numbers in call.other_grids)
     return decides and value >= 2 and value & (value - 1) == 0
 
@@ -239,7 +248,8 @@ def _power_of(name: str, value: int, sizes: _Sizes) -> str | None:
 
 def _extent(call: WatchedCall, axis: int, sizes: _Sizes, tuned: list[str]) -> str | None:
     """An axis of the grid as the plainest expression that gives it, also with other constants; None: there is none."""
-    others = ((values, grid) for values, grid in call.other_grids if set(values) <= set(tuned))
+    known = (*call.other_grids, *call.tried_grids)
+    others = ((values, grid) for values, grid in known if set(values) <= set(tuned))
     cases = [(call.constants, call.grid), *(({**call.constants, **values}, grid) for values, grid in others)]
     for text in _candidates(sizes.values, tuned, call):
         expression = Expression.parse(text)

@@ -22,6 +22,7 @@ from typing import Any
 from kernelwright.backend.interpreter.accesses import accesses
 from kernelwright.backend.interpreter.session import start_interpreter
 from kernelwright.errors import Location, ReferenceFailed
+from kernelwright.modules.triton.trials import is_block, tried_values
 from kernelwright.problem.user_code import blamed_on_user
 from kernelwright.source.triton.reading import OPTIONS, TritonKernel, read_triton
 
@@ -33,6 +34,8 @@ _MOST_VALUES = 1 << 22
 """Of an array that is kept as it was."""
 _ALLOWED_ERROR = 2e-2
 """Of a torch function's results against the kernel's, in units of their largest value: kernels may use half floats."""
+_FEW = 0.01
+"""The share of results that may be further away, in units of their own and of the usual value: sums can cancel."""
 
 
 def make_watch(argument: object) -> Callable[[object], object]:
@@ -42,15 +45,15 @@ def make_watch(argument: object) -> Callable[[object], object]:
 
 
 def _watched(file: Path, named: str | None, caller: Path, example: str) -> dict[str, Any]:
-    kernels = {each.name: each for each in read_triton(file.read_text(encoding="utf-8"), file)}
+    text = file.read_text(encoding="utf-8")
+    kernels = {each.name: each for each in read_triton(text, file)}
     with blamed_on_user(file, doing="watching a call of the kernel"):
         interpreter = start_interpreter()
         _pretend_gpu()
         with _on_host():
             module = _imported(file)
-            watch = _Watch(
-                interpreter, module, kernels, named, spared={EXAMPLE, example if caller == file else EXAMPLE}
-            )
+            spared = {EXAMPLE, example if caller == file else EXAMPLE}
+            watch = _Watch(interpreter, module, kernels, named, text=text, spared=spared)
             _give_again(module, file)
             watch.call(module if caller == file else _imported(caller), example)
         return watch.document(file, example)
@@ -133,7 +136,9 @@ def _other_values(constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
     """Whole constants doubled and divided, each alone, then two at a time: blocks may cover all there is together."""
     whole = {name: each for name, each in constants.items() if isinstance(each, int) and each is not True and each > 1}
     for name, value in whole.items():
-        yield from ({name: other} for other in (2 * value, *(value >> by for by in range(1, value.bit_length()))))
+        yield from (
+            {name: other} for other in (2 * value, 4 * value, *(value >> by for by in range(1, value.bit_length())))
+        )
     for (first, one), (second, other) in itertools.combinations(whole.items(), 2):
         yield {first: max(1, one // 8), second: max(1, other // 4)}
 
@@ -147,9 +152,9 @@ class _Watch:
 
     def __init__(
         self, interpreter: Any, module: ModuleType, kernels: Mapping[str, TritonKernel], named: str | None,
-        *, spared: Container[str],
+        *, text: str, spared: Container[str],
     ) -> None:  # fmt: skip
-        """`spared`: functions of the file that make the example, and launch nothing for others."""
+        """`text`: the file's. `spared`: functions of it that make the example, and launch nothing for others."""
         import torch
 
         self._torch = torch
@@ -157,6 +162,7 @@ class _Watch:
         self._module = module
         self._kernels = kernels
         self._named = named
+        self._text = text
         self._calls: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
         """Functions of the file that are under way: name, arguments as given, and copies of them."""
         self._launcher: tuple[str, dict[str, Any], dict[str, Any]] | None = None
@@ -278,14 +284,17 @@ class _Watch:
         roles = {name: self._role(kernel, given, before, name, changed, numbers, tensors) for name in changed}
         runtime = [each.name for each in known.parameters if not each.is_constexpr]
         constants = {each.name: given[each.name] for each in known.parameters if each.is_constexpr}
+        other_grids = self._other_grids(grid, given, constants)
+        tried = self._tried(kernel, given, tensors, {"constants": constants, "changed": changed, "other": other_grids})
         self._seen[kernel.__name__] = {
             "kernel": kernel.__name__,
             "grid": [int(each) for each in numbers],
-            "other_grids": self._other_grids(grid, given, constants),
+            "other_grids": other_grids,
             "arguments": [self._argument(name, given.get(name), before.get(name), roles) for name in runtime],
             "constants": constants,
             "options": options,
             "heuristics": [name for name in known.heuristics if name in constants],
+            **tried,
             "own": tensors,
             "function": kernel,
         }
@@ -311,6 +320,42 @@ class _Watch:
         again[name].fill_(3)
         self._run(kernel, grid=grid, warmup=False, **again)
         return "output" if all(self._is_same(again[each], after[each]) for each in changed) else "inout"
+
+    def _tried(
+        self, kernel: Any, given: dict[str, Any], after: dict[str, Any], seen: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Other values of constants with which the launch writes what it wrote."""
+        grid, constants = self._first[3], seen["constants"]
+        values = {name: getattr(each, "value", each) for name, each in constants.items()}  # of tl.constexpr
+        whole = {name: each for name, each in values.items() if is_block(each)}
+        sizes = {extent for each in after.values() for extent in each.shape}
+        sizes |= {each for name, each in given.items() if type(each) is int and name not in whole}
+        return tried_values(
+            lambda other, numbers: self._writes_same(kernel, {**given, **other}, after, seen["changed"], numbers),
+            self._text,
+            kernel.__name__,
+            whole=whole,
+            grid=tuple(grid),
+            computed={tuple(other.items()): tuple(numbers) for other, numbers in seen["other"]},
+            sizes=sizes,
+        )
+
+    def _writes_same(
+        self, kernel: Any, given: dict[str, Any], after: dict[str, Any], changed: list[str], grid: tuple[int, ...]
+    ) -> bool | None:
+        """Whether a launch with another constant, on what the tensors were before, writes the same; None: it fails."""
+        _, _, before, _ = self._first
+        again = {**given, **{name: self._copied(value) for name, value in before.items()}}
+        try:
+            with accesses(self._interpreter, again):
+                self._run(kernel, grid=grid, warmup=False, **again)
+        except Exception:  # of whatever kind the kernel raises: it does not take the value
+            return None
+        return all(
+            (self._is_near if value.is_floating_point() else self._is_same)(again[name], value)
+            for name, value in after.items()
+            if name in changed
+        )
 
     # As data
 
@@ -537,11 +582,18 @@ class _Watch:
         return places
 
     def _is_near(self, result: Any, output: Any) -> bool:
-        """By the largest value that is finite; where one is not, the other is the same."""
+        """By the largest finite value, and most by the usual one; where one is not finite, the other is the same.
+
+        One value that is much larger than the others would hide that they differ.
+        """
         if result.numel() != output.numel() or not output.numel():
             return False
         one, other = (each.detach().double().reshape(-1) for each in (result, output))
         is_same = (one == other) | (one.isnan() & other.isnan())
         finite = other[other.isfinite()].abs()
         scale = max(float(finite.max()) if finite.numel() else 0.0, 1e-6)
-        return bool((is_same | ((one - other).abs() <= _ALLOWED_ERROR * scale)).all())
+        if not bool((is_same | ((one - other).abs() <= _ALLOWED_ERROR * scale)).all()):
+            return False
+        usual = finite[finite > 0].median() if bool((finite > 0).any()) else 0.0
+        is_far = ~is_same & ((one - other).abs() > _ALLOWED_ERROR * (other.abs() + usual))
+        return float(is_far.double().mean()) <= _FEW

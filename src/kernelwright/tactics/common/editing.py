@@ -246,7 +246,8 @@ def refuse_opaque(subject: Subject) -> None:
         raise Unfit(f"line {each.span.line(subject.source)} is not understood: {each.reason}")
 
 
-_ARRANGING = frozenset(("vector-map", "coarsen", "rows", "one-pass", "vector-loops", "walk-vectors", "block-joins"))
+_ARRANGING = frozenset(("vector-map", "coarsen", "rows", "one-pass", "vector-loops", "walk-vectors", "block-joins",
+                        "attention-parts", "row-order"))  # fmt: skip
 
 
 def refuse_arranged(subject: Subject, *more: str) -> None:

@@ -1,0 +1,2 @@
+def axpy(x, y, a):
+    return a * x + y

@@ -1,0 +1,2 @@
+def total(x):
+    return x.sum(keepdims=True)

@@ -1,0 +1,752 @@
+"""A block of a kernel carried out with numbers: all its threads in step, one vector of numbers for each value.
+
+_Memory that the launch is given has no extent here: an element is an arbitrary number of its place, the same whenever
+it is asked for. So blocks of the real launch run in milliseconds, whatever its arrays hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelwright.source import nodes
+from kernelwright.source.builtin_functions import barrier_scope, does_nothing, is_cached_load, is_pure, math_function
+from kernelwright.tactics.base import Unfit
+from kernelwright.tactics.common.block_functions import EXTREMES
+from kernelwright.tactics.common.thread_queries import query_text
+
+Numbers: TypeAlias = npt.NDArray[Any]
+"""One number a thread: int64, float64 or bool."""
+
+MAX_STEPS = 150_000
+"""Expressions that one block may take; about half a second."""
+_WARP = 32
+_DEEPEST = 12
+_DYNAMIC = 1 << 14
+"""Elements of shared memory that the launch sizes."""
+
+
+def arbitrary(name: str, offsets: Numbers, seed: int, *, is_coarse: bool = False) -> Numbers:
+    """A number in [-1, 1) for each place of an array: splitmix64 of place, name and seed; coarse ones are quarters."""
+    with np.errstate(over="ignore"):
+        key = np.uint64(abs(hash_of(name)) + 1_000_003 * seed)
+        x = offsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key * np.uint64(0xD1342543DE82EF95)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = x ^ (x >> np.uint64(31))
+    found = (x >> np.uint64(11)).astype(np.float64) / float(1 << 52) - 1.0
+    return np.floor(found * 4.0) / 4.0 if is_coarse else found
+
+
+def hash_of(name: str) -> int:
+    """A number of a name, the same in every process."""
+    return int.from_bytes(name.encode()[-7:], "little")
+
+
+@dataclass
+class _Memory:
+    """What a pointer points into."""
+
+    name: str
+    kind: str
+    """`global`, `shared`, `private`."""
+    is_float: bool
+    data: Numbers = field(default_factory=lambda: np.zeros(0))
+    """Elements of shared memory; of private memory one column a thread."""
+    fields: Mapping[str, _Memory] = field(default_factory=dict)
+    """Of structs: the memory of each field."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """A place in memory for each thread."""
+
+    memory: _Memory
+    offset: Numbers
+    extents: tuple[int, ...] = ()
+    """Of the array that it stands for, the outermost one left out; empty for a plain pointer."""
+    is_array: bool = False
+    """Whether an index gives another array."""
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A struct of numbers for each thread."""
+
+    fields: Mapping[str, Numbers]
+
+
+Value: TypeAlias = "Numbers | Address | _Record"
+
+
+@dataclass
+class _Variable:
+    value: Value
+    is_float: bool | None
+    """None: whatever is stored."""
+    is_cell: bool = False
+    """Whether the value is where it stands in shared memory."""
+
+
+@dataclass
+class Frame:
+    """A call: its scopes, and which threads have returned what."""
+
+    scopes: list[dict[str, _Variable]]
+    returned: Numbers
+    result: Value | None = None
+
+
+@dataclass
+class BlockReplay:
+    """One block of a launch.
+
+    Args:
+        tree: of the file.
+        kernel: the function to run.
+        words: by thread query without its axis (`threadIdx`, `blockIdx`, ...): the numbers along x, y, z.
+        arguments: by parameter: a number, or True for an array of floats, False for one of integers.
+        seed: of what arrays hold.
+    """
+
+    tree: nodes.SyntaxTree
+    kernel: nodes.Function
+    words: Mapping[str, tuple[Value, Value, Value]]
+    threads: int
+    arguments: Mapping[str, float | int | bool]
+    seed: int
+    integers: Callable[[str, Numbers], Numbers]
+    """What arrays of integers hold."""
+    is_coarse: bool = False
+    """Whether many elements are the same."""
+    written: dict[str, dict[int, float]] = field(default_factory=dict)
+    """By array, what was stored where."""
+    read: dict[str, list[Numbers]] = field(default_factory=dict)
+    """By array, what was loaded."""
+    shared: dict[int, _Memory] = field(default_factory=dict)
+    steps: int = 0
+    depth: int = 0
+    """Calls within each other."""
+
+    def __post_init__(self) -> None:
+        self.lanes = np.arange(self.threads)
+        self.functions = {each.name: each for each in self.tree.functions}
+        macros = self.tree.expanded.macros.values()
+        self.numbers = {each.name: each.value for each in macros if each.is_parameter and each.value is not None}
+        self.constants = {each.name: each.value for each in self.tree.constants}
+        self.structs = {each.name: each.fields for each in self.tree.structs if each.is_plain and not each.methods}
+        self.loops: list[tuple[Numbers, Numbers]] = []
+
+    # Running
+
+    def entry(self) -> Frame:
+        """The kernel's own frame, its parameters in it."""
+        scope = {}
+        for name, given in self.arguments.items():
+            if isinstance(given, bool):
+                pointer = Address(_Memory(name, "global", given), self.whole(0))
+                scope[name] = _Variable(pointer, None)
+            else:
+                scope[name] = _Variable(self.whole(given), isinstance(given, float))
+        return Frame([scope], np.zeros(self.threads, bool))
+
+    def run(self) -> None:
+        """The whole kernel.
+
+        Raises:
+            Unfit: it does something that is not followed.
+        """
+        with np.errstate(all="ignore"):
+            self.statement(self.kernel.body, self.entry(), np.ones(self.threads, bool))
+
+    def whole(self, number: float) -> Numbers:
+        """The same number for each thread; whole ones wrap at 64 bits."""
+        if isinstance(number, int):
+            number = (number + (1 << 63)) % (1 << 64) - (1 << 63)
+        return np.full(self.threads, number)
+
+    def statement(self, node: nodes.Statement, frame: Frame, mask: Numbers) -> None:
+        """One statement, for the threads of the mask."""
+        mask = self._alive(frame, mask)
+        if not mask.any():
+            return
+        match node:
+            case nodes.Block(statements=statements):
+                frame.scopes.append({})
+                for each in statements:
+                    self.statement(each, frame, mask)
+                frame.scopes.pop()
+            case nodes.Declaration(declarators=declarators):
+                for declared in declarators:
+                    self.declare(declared, frame, mask)
+            case nodes.Evaluate(expression=expression):
+                self.value(expression, frame, mask)
+            case nodes.If(condition=condition, yes=yes, no=no):
+                test = self.number(condition, frame, mask) != 0
+                self.statement(yes, frame, mask & test)
+                if no is not None:
+                    self.statement(no, frame, mask & ~test)
+            case nodes.Loop():
+                self._loop(node, frame, mask)
+            case nodes.Return(value=value):
+                self._return(value, frame, mask)
+            case nodes.Jump(word=word) if self.loops:
+                self.loops[-1][word == "continue"][mask] = True
+            case _:
+                raise Unfit("it has a statement that is not followed")
+
+    def _alive(self, frame: Frame, mask: Numbers) -> Numbers:
+        mask = mask & ~frame.returned
+        if self.loops:
+            broken, continued = self.loops[-1]
+            mask = mask & ~broken & ~continued
+        return mask
+
+    def _return(self, value: nodes.Expression | None, frame: Frame, mask: Numbers) -> None:
+        if value is not None:
+            new = self.value(value, frame, mask)
+            frame.result = new if frame.result is None else _merged(mask, new, frame.result)
+        frame.returned |= mask
+
+    def _loop(self, node: nodes.Loop, frame: Frame, mask: Numbers) -> None:
+        frame.scopes.append({})
+        if node.initial is not None:
+            self.statement(node.initial, frame, mask)
+        broken, continued = np.zeros(self.threads, bool), np.zeros(self.threads, bool)
+        is_first = node.word == "do"
+        while True:
+            mask = mask & ~broken & ~frame.returned
+            if node.condition is not None and not is_first and mask.any():
+                mask = mask & (self.number(node.condition, frame, mask) != 0)
+            is_first = False
+            if not mask.any():
+                break
+            continued[:] = False
+            self._step()
+            self.loops.append((broken, continued))
+            self.statement(node.body, frame, mask)
+            self.loops.pop()
+            mask = mask & ~broken & ~frame.returned
+            if node.update is not None and mask.any():
+                self.value(node.update, frame, mask)
+        frame.scopes.pop()
+
+    def declare(self, each: nodes.Declarator, frame: Frame, mask: Numbers) -> None:
+        """One variable or array."""
+        is_float = is_float_type(each.c_type)
+        if each.extents or each.is_shared:
+            array = self._array(each, frame, mask)
+            frame.scopes[-1][each.name] = _Variable(array, None, is_cell=not each.extents)
+            return
+        if each.is_pointer:
+            is_float = None
+        elif self._fields(each.c_type) is not None:
+            frame.scopes[-1][each.name] = _Variable(self._record(each, frame, mask), None)
+            return
+        if each.is_reference:
+            frame.scopes[-1][each.name] = self._reference(each.initial, frame)
+            return
+        start: Value = self.whole(0.0 if is_float else 0)
+        if isinstance(each.initial, nodes.Items):
+            raise Unfit(f"{each.name} is initialised in a way that is not followed")
+        variable = _Variable(start, is_float)
+        if each.initial is not None:
+            new = self.value(each.initial, frame, mask)
+            variable.value = new if isinstance(new, Address) else _merged(mask, self._as(new, is_float), start)
+        frame.scopes[-1][each.name] = variable
+
+    def _fields(self, c_type: str) -> tuple[nodes.Declarator, ...] | None:
+        """The fields of a struct of numbers; None for another type."""
+        words = [word for word in c_type.split() if word not in ("const", "struct", "volatile")]
+        found = self.structs.get(words[0]) if len(words) == 1 else None
+        if found and any(each.is_pointer or each.extents or is_float_type(each.c_type) is None for each in found):
+            raise Unfit(f"values of type {c_type} are not followed")
+        return found
+
+    def _record(self, each: nodes.Declarator, frame: Frame, mask: Numbers) -> Value:
+        if each.initial is None:
+            fields = self._fields(each.c_type) or ()
+            return _Record({own.name: self.whole(0.0 if is_float_type(own.c_type) else 0) for own in fields})
+        if isinstance(each.initial, nodes.Items):
+            return self._made(each.c_type, each.initial.items, frame, mask)
+        return self.value(each.initial, frame, mask)
+
+    def _made(self, c_type: str, given: tuple[nodes.Expression, ...], frame: Frame, mask: Numbers) -> Value:
+        """A struct of the values of its fields."""
+        fields = self._fields(c_type) or ()
+        if len(fields) != len(given):
+            raise Unfit(f"a {c_type} is made in a way that is not followed")
+        parts: dict[str, Numbers] = {}
+        for own, value in zip(fields, given, strict=True):
+            new = self._as(self.number(value, frame, mask), is_float_type(own.c_type))
+            assert isinstance(new, np.ndarray)
+            parts[own.name] = new
+        return _Record(parts)
+
+    def _reference(self, initial: nodes.Expression | None, frame: Frame) -> _Variable:
+        if not isinstance(initial, nodes.Name):
+            raise Unfit("a reference to something that is no variable")
+        return self._find(initial.name, frame)
+
+    def _array(self, each: nodes.Declarator, frame: Frame, mask: Numbers) -> Address:
+        key = each.place.span.start
+        extents = tuple(
+            _DYNAMIC if extent is None else int(self.number(extent, frame, mask)[0]) for extent in each.extents
+        ) or (1,)
+        if min(extents) < 1:
+            raise Unfit(f"{each.name} has no elements")
+        if key not in self.shared or not each.is_shared:
+            count = int(np.prod(extents))
+            if count > 1 << 20:
+                raise Unfit(f"{each.name} is too large to be followed")
+            memory = self._memory(each.name, each.c_type, count, is_shared=each.is_shared)
+            if not each.is_shared:
+                self._fill(memory, each.initial)
+                return Address(memory, self.whole(0), extents[1:], len(extents) > 1)
+            self.shared[key] = memory
+        return Address(self.shared[key], self.whole(0), extents[1:], len(extents) > 1)
+
+    def _memory(self, name: str, c_type: str, count: int, *, is_shared: bool) -> _Memory:
+        kind, fields = "shared" if is_shared else "private", self._fields(c_type)
+        if fields is not None:
+            parts = {own.name: self._memory(name, own.c_type, count, is_shared=is_shared) for own in fields}
+            return _Memory(name, kind, False, fields=parts)
+        is_float, shape = bool(is_float_type(c_type)), (count,) if is_shared else (count, self.threads)
+        return _Memory(name, kind, is_float, np.full(shape, np.nan) if is_float else np.zeros(shape, np.int64))
+
+    def _fill(self, memory: _Memory, initial: nodes.Expression | None) -> None:
+        if initial is None:
+            return
+        items = initial.items if isinstance(initial, nodes.Items) else None
+        if items is None or any(not isinstance(each, nodes.Literal) for each in items):
+            raise Unfit(f"{memory.name} is initialised in a way that is not followed")
+        memory.data[:] = 0
+        if len(items) > len(memory.data) or memory.fields:
+            raise Unfit(f"{memory.name} is initialised in a way that is not followed")
+        for index, each in enumerate(items):
+            assert isinstance(each, nodes.Literal)
+            memory.data[index] = literal(each)
+
+    # Values
+
+    def number(self, node: nodes.Expression, frame: Frame, mask: Numbers) -> Numbers:
+        """A value that is no pointer."""
+        value = self.value(node, frame, mask)
+        if not isinstance(value, np.ndarray):
+            raise Unfit("something else is used as a number")
+        return value
+
+    def value(self, node: nodes.Expression, frame: Frame, mask: Numbers) -> Value:  # noqa: C901
+        """An expression's value for the threads of the mask; anything for others."""
+        self._step()
+        if text := query_text(node):
+            return self._query(text)
+        match node:
+            case nodes.Name(name=name):
+                return self._named(name, frame, mask)
+            case nodes.Literal():
+                return self.whole(literal(node))
+            case nodes.Unary():
+                return self._unary(node, frame, mask)
+            case nodes.Binary():
+                return self._binary(node, frame, mask)
+            case nodes.Assign():
+                return self._assign(node, frame, mask)
+            case nodes.Update(operator=operator, operand=operand, is_prefix=is_prefix):
+                before = self.value(operand, frame, mask)
+                after = _arithmetic(operator[0], before, self.whole(1))
+                self.store(operand, after, frame, mask)
+                return after if is_prefix else before
+            case nodes.Conditional(condition=condition, yes=yes, no=no):
+                test = self.number(condition, frame, mask) != 0
+                one, other = self.value(yes, frame, mask & test), self.value(no, frame, mask & ~test)
+                return _merged(test, one, other)
+            case nodes.Element():
+                return self.load(self.place(node, frame, mask), mask)
+            case nodes.Member(base=base, name=name, is_arrow=False):
+                whole = self.value(base, frame, mask)
+                if isinstance(whole, _Record) and name in whole.fields:
+                    return whole.fields[name]
+            case nodes.Cast():
+                return self._cast(node, frame, mask)
+            case nodes.Call():
+                return self._call(node, frame, mask)
+        raise Unfit("it has an expression that is not followed")
+
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise Unfit("a block takes too long to follow")
+
+    def _find(self, name: str, frame: Frame) -> _Variable:
+        for scope in reversed(frame.scopes):
+            if name in scope:
+                return scope[name]
+        raise Unfit(f"{name} is not known")
+
+    def _named(self, name: str, frame: Frame, mask: Numbers) -> Value:
+        try:
+            found = self._find(name, frame)
+        except Unfit:
+            return self._constant(name, frame)
+        if found.is_cell and isinstance(found.value, Address):
+            return self.load(found.value, mask)
+        return found.value
+
+    def _constant(self, name: str, frame: Frame) -> Value:
+        if name in self.numbers:
+            return self.whole(self.numbers[name])
+        if name in self.constants:
+            return self.value(self.constants[name], frame, np.ones(self.threads, bool))
+        if name in EXTREMES:
+            return self.whole(np.inf if "INF" in name or "HUGE" in name else 3.4e38)
+        if name in ("true", "false"):
+            return self.whole(int(name == "true"))
+        raise Unfit(f"{name} is not known")
+
+    def _query(self, text: str) -> Value:
+        word, _, axis = text.partition("." if "." in text else "(")
+        if word == "warpSize":
+            return self.whole(_WARP)
+        index = "xyz012".find(axis[:1]) % 3 if axis else -1
+        if word not in self.words or index < 0:
+            raise Unfit(f"it asks for {text}")
+        return self.words[word][index]
+
+    def _unary(self, node: nodes.Unary, frame: Frame, mask: Numbers) -> Value:
+        if node.operator == "*":
+            return self.load(self.pointer(node.operand, frame, mask), mask)
+        if node.operator == "&":
+            return self.place(node.operand, frame, mask)
+        inner = self.number(node.operand, frame, mask)
+        if node.operator == "!":
+            return np.equal(inner, 0)
+        if node.operator == "~":
+            return np.invert(inner.astype(np.int64))
+        return (
+            np.negative(inner.astype(np.int64) if inner.dtype.kind == "b" else inner) if node.operator == "-" else inner
+        )
+
+    def _binary(self, node: nodes.Binary, frame: Frame, mask: Numbers) -> Value:
+        left = self.value(node.left, frame, mask)
+        if node.operator in ("&&", "||"):
+            assert isinstance(left, np.ndarray)
+            first = left != 0
+            rest = mask & (first if node.operator == "&&" else ~first)
+            second = self.number(node.right, frame, rest) != 0 if rest.any() else first
+            both: Numbers = first & second if node.operator == "&&" else first | (second & ~first)
+            return both
+        right = self.value(node.right, frame, mask)
+        return right if node.operator == "," else _arithmetic(node.operator, left, right)
+
+    def _assign(self, node: nodes.Assign, frame: Frame, mask: Numbers) -> Value:
+        new = self.value(node.value, frame, mask)
+        if node.operator != "=":
+            new = _arithmetic(node.operator[:-1], self.value(node.target, frame, mask), new)
+        return self.store(node.target, new, frame, mask)
+
+    def store(self, target: nodes.Expression, new: Value, frame: Frame, mask: Numbers) -> Value:
+        """A value into a variable or memory."""
+        if isinstance(target, nodes.Member) and isinstance(target.base, nodes.Name):
+            owner = self._find(target.base.name, frame)
+            if isinstance(owner.value, _Record) and isinstance(new, np.ndarray):
+                before = owner.value.fields[target.name]
+                merged = np.where(mask, new.astype(before.dtype), before)
+                owner.value = _Record({**owner.value.fields, target.name: merged})
+                return new
+        if isinstance(target, nodes.Name):
+            variable = self._find(target.name, frame)
+            if not variable.is_cell:
+                variable.value = _merged(mask, self._as(new, variable.is_float), variable.value)
+                return new
+            assert isinstance(variable.value, Address)
+            place = variable.value
+        else:
+            place = self.place(target, frame, mask)
+        memory, offset = place.memory, place.offset
+        if memory.fields and isinstance(new, _Record):
+            for name, part in memory.fields.items():
+                self._put(Address(part, offset), new.fields[name], mask)
+            return new
+        if not isinstance(new, np.ndarray) or place.is_array or memory.fields:
+            raise Unfit("a pointer is stored in memory")
+        self._put(place, new, mask)
+        return new
+
+    def _put(self, place: Address, new: Numbers, mask: Numbers) -> None:
+        memory, offset = place.memory, place.offset
+        if memory.kind == "global":
+            kept = self.written.setdefault(memory.name, {})
+            kept.update(zip(offset[mask].tolist(), new[mask].tolist(), strict=True))
+            return
+        at = self._inside(place, mask)
+        if memory.kind == "shared":
+            memory.data[at] = new[mask]
+        else:
+            memory.data[at, self.lanes[mask]] = new[mask]
+
+    def load(self, place: Address, mask: Numbers) -> Value:
+        """What stands at a place."""
+        memory = place.memory
+        if place.is_array:
+            return place
+        if memory.fields:
+            parts = {name: self.load(Address(part, place.offset), mask) for name, part in memory.fields.items()}
+            return _Record({name: part for name, part in parts.items() if isinstance(part, np.ndarray)})
+        if memory.kind == "global":
+            return self._given(place, mask)
+        result = np.zeros(self.threads, memory.data.dtype)
+        at = self._inside(place, mask)
+        result[mask] = memory.data[at] if memory.kind == "shared" else memory.data[at, self.lanes[mask]]
+        return result
+
+    def _given(self, place: Address, mask: Numbers) -> Numbers:
+        name, offset = place.memory.name, place.offset
+        self.read.setdefault(name, []).append(offset[mask])
+        result = (
+            arbitrary(name, offset, self.seed, is_coarse=self.is_coarse)
+            if place.memory.is_float
+            else self.integers(name, offset)
+        )
+        kept = self.written.get(name)
+        if kept:
+            for thread in np.flatnonzero(mask):
+                result[thread] = kept.get(int(offset[thread]), result[thread])
+        return result
+
+    def _inside(self, place: Address, mask: Numbers) -> Numbers:
+        at: Numbers = place.offset[mask]
+        if at.size and (at.min() < 0 or at.max() >= len(place.memory.data)):
+            raise Unfit(f"{place.memory.name} is used beyond its end")
+        return at
+
+    def pointer(self, node: nodes.Expression, frame: Frame, mask: Numbers) -> Address:
+        """A value that is a pointer."""
+        value = self.value(node, frame, mask)
+        if not isinstance(value, Address):
+            raise Unfit("a number is used as a pointer")
+        return value
+
+    def place(self, node: nodes.Expression, frame: Frame, mask: Numbers) -> Address:
+        """Where an expression that may be assigned to stands in memory."""
+        match node:
+            case nodes.Element(base=base, index=index):
+                whole = self.pointer(base, frame, mask)
+                step = int(np.prod(whole.extents)) if whole.is_array else 1
+                offset = whole.offset + self.number(index, frame, mask).astype(np.int64) * step
+                return Address(whole.memory, offset, whole.extents[1:], len(whole.extents) > 1)
+            case nodes.Unary(operator="*", operand=operand):
+                return self.pointer(operand, frame, mask)
+            case nodes.Member(base=nodes.Element() as base, name=name, is_arrow=False):
+                whole = self.place(base, frame, mask)
+                if name in whole.memory.fields:
+                    return Address(whole.memory.fields[name], whole.offset)
+            case nodes.Name(name=name) if (found := self._find(name, frame)).is_cell:
+                assert isinstance(found.value, Address)
+                return found.value
+        raise Unfit("it stores in a way that is not followed")
+
+    def _cast(self, node: nodes.Cast, frame: Frame, mask: Numbers) -> Value:
+        if self._fields(node.c_type) is not None and len(node.operands) != 1:
+            return self._made(node.c_type, node.operands, frame, mask)
+        if len(node.operands) != 1:
+            raise Unfit(f"values of type {node.c_type} are not followed")
+        inner = self.value(node.operands[0], frame, mask)
+        if isinstance(inner, Address):
+            return self._retyped(inner, node)
+        if isinstance(inner, _Record):
+            return inner
+        if node.is_pointer:
+            raise Unfit("a number becomes a pointer")
+        return self._as(inner, is_float_type(node.c_type))
+
+    def _retyped(self, pointer: Address, node: nodes.Cast) -> Address:
+        """_Memory that the launch sizes, as an array of another type; each place that one starts at has its own."""
+        memory, is_float = pointer.memory, is_float_type(node.c_type)
+        if memory.kind != "shared" or len(memory.data) != _DYNAMIC or is_float is None:
+            raise Unfit("a pointer becomes one to another type")
+        if (pointer.offset != pointer.offset[0]).any():
+            raise Unfit("a pointer into shared memory is the thread's own")
+        key = -1 - int(pointer.offset[0]) - hash_of(memory.name) * _DYNAMIC
+        if key not in self.shared:
+            data = np.full(_DYNAMIC, np.nan) if is_float else np.zeros(_DYNAMIC, np.int64)
+            self.shared[key] = _Memory(memory.name, "shared", is_float, data)
+        return Address(self.shared[key], self.whole(0))
+
+    def _as(self, value: Value, is_float: bool | None) -> Value:
+        if not isinstance(value, np.ndarray) or is_float is None:
+            return value
+        return value.astype(np.float64) if is_float else _whole(value)
+
+    # Calls
+
+    def _call(self, node: nodes.Call, frame: Frame, mask: Numbers) -> Value:
+        name = node.function
+        if barrier_scope(name) is not None or does_nothing(name):
+            return self.whole(0)
+        function = self.functions.get(name)
+        if function is not None:
+            return self._called(function, node, frame, mask)
+        if is_cached_load(name):
+            return self.load(self.pointer(node.arguments[0], frame, mask), mask)
+        if name.startswith("__shfl"):
+            return self._exchanged(node, frame, mask)
+        values = [self.number(each, frame, mask) for each in node.arguments]
+        return _computed(name, values)
+
+    def _called(self, function: nodes.Function, node: nodes.Call, frame: Frame, mask: Numbers) -> Value:
+        scope: dict[str, _Variable] = {}
+        if self.depth > _DEEPEST:
+            raise Unfit(f"{function.name} calls itself")
+        if len(function.parameters) != len(node.arguments):
+            raise Unfit(f"{function.name} is called with fewer arguments than it has")
+        for own, given in zip(function.template_parameters, node.template_arguments, strict=False):
+            if not own.is_type:
+                scope[own.name] = _Variable(self.number(given, frame, mask), None)
+        for parameter, argument in zip(function.parameters, node.arguments, strict=True):
+            if parameter.is_reference and not parameter.is_const:
+                scope[parameter.name] = self._reference(argument, frame)
+                continue
+            value = self.value(argument, frame, mask)
+            kind = is_float_type(parameter.c_type) if isinstance(value, np.ndarray) else None
+            scope[parameter.name] = _Variable(self._as(value, kind), kind)
+        inner, loops, self.loops = Frame([scope], ~mask), self.loops, []
+        self.depth += 1
+        self.statement(function.body, inner, mask)
+        self.depth -= 1
+        self.loops = loops
+        if not isinstance(inner.result, np.ndarray):
+            return self.whole(0) if inner.result is None else inner.result
+        return self._as(inner.result, is_float_type(function.c_type))
+
+    def _exchanged(self, node: nodes.Call, frame: Frame, mask: Numbers) -> Value:
+        """`__shfl_xor_sync(mask, value, distance, width)` and its relatives."""
+        name = node.function
+        given = node.arguments[1:] if name.endswith("_sync") else node.arguments
+        value, distance = self.number(given[0], frame, mask), self.number(given[1], frame, mask)
+        width = self.number(given[2], frame, mask) if len(given) > 2 else self.whole(_WARP)
+        lane = self.lanes % _WARP
+        start, place = lane // width * width, lane % width
+        if "_xor" in name:
+            other, is_in = lane ^ distance, (lane ^ distance) < start + width
+        elif "_down" in name:
+            other, is_in = lane + distance, place + distance < width
+        elif "_up" in name:
+            other, is_in = lane - distance, place >= distance
+        else:
+            other, is_in = start + distance % width, np.ones(self.threads, bool)
+        source = np.where(is_in, self.lanes - lane + other, self.lanes).astype(np.int64)
+        if source.max() >= self.threads:
+            raise Unfit("a warp that is not whole exchanges values")
+        return value[source]
+
+
+# Arithmetic
+
+
+def is_float_type(c_type: str) -> bool | None:
+    """Whether a type is a number with a fraction; None for one that is not known."""
+    words = c_type.replace("const", "").replace("volatile", "").split()
+    name = " ".join(words)
+    if any(each in name for each in ("float", "double", "half", "bfloat", "fp8")):
+        if name[-1:].isdigit() and not name.endswith(("16", "_e4m3", "_e5m2", "32", "64")):
+            raise Unfit(f"values of type {name} are not followed")
+        return True
+    known = {"int", "unsigned", "signed", "long", "short", "char", "bool", "uint", "size_t", "ulong", "ushort", "uchar"}
+    if set(words) and set(words) <= known:
+        return False
+    return False if (name.endswith("_t") and "int" in name) or name in ("ptrdiff_t", "ssize_t") else None
+
+
+def literal(node: nodes.Literal) -> float | int:
+    """A literal's number."""
+    if node.value is not None:
+        return node.value
+    if node.text in ("true", "false"):
+        return int(node.text == "true")
+    try:
+        return float(node.text.rstrip("fFlL"))
+    except ValueError:
+        raise Unfit(f"{node.text!r} is no number") from None
+
+
+def _whole(value: Numbers) -> Numbers:
+    if value.dtype.kind == "f":
+        value = np.trunc(np.nan_to_num(value, posinf=2.0**31, neginf=-(2.0**31)))
+    return value.astype(np.int64)
+
+
+def _merged(mask: Numbers, new: Value, old: Value) -> Value:
+    if isinstance(new, Address) or isinstance(old, Address):
+        if not isinstance(new, Address) or not isinstance(old, Address) or new.memory is not old.memory:
+            if isinstance(new, Address) and mask.all():
+                return new
+            raise Unfit("a pointer is chosen by the thread")
+        return Address(new.memory, np.where(mask, new.offset, old.offset), new.extents, new.is_array)
+    if isinstance(new, _Record) or isinstance(old, _Record):
+        if not isinstance(new, _Record) or not isinstance(old, _Record):
+            raise Unfit("a struct becomes a number")
+        return _Record({name: np.where(mask, part, old.fields[name]) for name, part in new.fields.items()})
+    return np.where(mask, new, old)
+
+
+def _arithmetic(operator: str, left: Value, right: Value) -> Value:
+    if isinstance(left, Address) or isinstance(right, Address):
+        return _moved(operator, left, right)
+    if isinstance(left, _Record) or isinstance(right, _Record):
+        raise Unfit("arithmetic with structs")
+    if left.dtype.kind == "b":
+        left = left.astype(np.int64)
+    if right.dtype.kind == "b":
+        right = right.astype(np.int64)
+    is_whole = left.dtype.kind == "i" and right.dtype.kind == "i"
+    if operator in "/%" and is_whole:
+        safe = np.where(right == 0, 1, right)
+        quotient: Numbers = np.abs(left) // np.abs(safe) * np.sign(left) * np.sign(safe)
+        return quotient if operator == "/" else np.subtract(left, quotient * safe)
+    table: dict[str, Callable[..., Numbers]] = {
+        "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "<": np.less, "<=": np.less_equal,
+        ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal, "<<": np.left_shift,
+        ">>": np.right_shift, "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor,
+    }  # fmt: skip
+    if operator not in table or (operator in ("<<", ">>", "&", "|", "^") and not is_whole):
+        raise Unfit(f"the operator {operator} is not followed")
+    result: Numbers = table[operator](left, right)
+    return result
+
+
+def _moved(operator: str, left: Value, right: Value) -> Value:
+    if operator == "+" and isinstance(right, Address):
+        left, right = right, left
+    if not isinstance(left, Address) or not isinstance(right, np.ndarray) or operator not in "+-" or left.is_array:
+        raise Unfit("arithmetic with pointers that is not followed")
+    by = right.astype(np.int64)
+    return Address(left.memory, left.offset + by if operator == "+" else left.offset - by)
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Numbers]] = {
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "fabs": np.abs, "abs": np.abs,
+    "max": np.fmax, "fmax": np.fmax, "min": np.fmin, "fmin": np.fmin, "tanh": np.tanh, "pow": np.power,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "rcp": lambda x: 1 / x, "fdivide": np.divide, "div": np.divide,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": lambda a, b, c: a * b + c,
+    "mad": lambda a, b, c: a * b + c, "floor": np.floor, "ceil": np.ceil, "rint": np.rint, "trunc": np.trunc,
+    "round": np.rint, "nearbyint": np.rint,
+}  # fmt: skip
+
+
+def _computed(name: str, values: list[Numbers]) -> Numbers:
+    known = math_function(name)
+    if known is not None and known[0] in _FUNCTIONS and values:
+        result = _FUNCTIONS[known[0]](*values)
+        is_whole = known[0] in ("max", "min", "abs") and all(each.dtype.kind in "ib" for each in values)
+        return result.astype(np.int64) if is_whole else result
+    if is_pure(name) and len(values) == 1:
+        if "2int" in name or "2uint" in name or "2ll" in name:
+            return np.rint(values[0]).astype(np.int64) if "_rn" in name else _whole(values[0])
+        if "as_" not in name:
+            return values[0].astype(np.float64) if values[0].dtype.kind != "f" and "2" in name else values[0]
+    raise Unfit(f"it is not known what {name} does")

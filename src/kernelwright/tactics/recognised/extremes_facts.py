@@ -1,0 +1,264 @@
+"""The largest or smallest elements of each row with their places, in whatever style: argmax, top-k, gates of experts.
+
+Blocks of the kernel are run (`block_replay`). What they leave must be the first elements of the row's order, also where
+many elements are the same: which of these comes first may depend on how threads shared the row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from kernelwright.tactics.base import Subject, Unfit
+from kernelwright.tactics.common.launches import refuse_aliases
+from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers, arbitrary
+from kernelwright.tactics.recognised.places import Launched, QuotedIndex, numbers_of, values_of
+from kernelwright.tactics.recognised.trials import (
+    CLOSE,
+    Trials,
+    elements,
+    length_sizes,
+    row_count,
+    row_threads,
+    shares,
+    spread,
+)
+
+_LENGTHS = (97, 64, 300)
+_NONE = "its outputs are not the first elements of each row's order"
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """One array of results: some for each row."""
+
+    array: str
+    place: QuotedIndex
+    text: str
+    """What each is, as C text of `kw_v` (the element), `kw_i` (its place), `kw_top`, `kw_all`, `kw_few`."""
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """What a kernel that orders rows does."""
+
+    array: str
+    place: QuotedIndex
+    """Where a row starts."""
+    length: str
+    """Elements of a row, as an expression in sizes."""
+    outputs: tuple[RowResult, ...]
+    is_least: bool
+    ties: str
+    """Which of the same elements comes first, as C text of its place `kw_i`: the one with the least number."""
+    threads: int
+    count: str
+    """How many elements are kept, as an expression in sizes."""
+    rows: str
+
+
+def _reversed(number: Numbers, count: int) -> Numbers:
+    """Bits in the other order, of numbers below a power of two."""
+    result = np.zeros_like(number)
+    bit = 1
+    while bit < count:
+        result = result * 2 + (number // bit & 1)
+        bit *= 2
+    return result
+
+
+_Rank = Callable[[Numbers, int], Numbers]
+_FAR = 1 << 20
+_TIES: Mapping[str, _Rank] = MappingProxyType({
+    "kw_i": lambda i, n: i,
+    "-kw_i": lambda i, n: -i,
+    "kw_i % @COUNT@ * 1048576 + kw_i / @COUNT@": lambda i, n: i % n * _FAR + i // n,
+    "kw_reversed(kw_i % @COUNT@, @COUNT@) * 1048576 + kw_i / @COUNT@":
+        lambda i, n: _reversed(i % n, n) * _FAR + i // n,
+    "(kw_i % @COUNT@ / 32 * 32 + kw_reversed(kw_i % 32, 32)) * 1048576 + kw_i / @COUNT@":
+        lambda i, n: (i % n // 32 * 32 + _reversed(i % 32, 32)) * _FAR + i // n,
+    "(kw_reversed(kw_i % @COUNT@ / 32, @COUNT@ / 32) * 32 + kw_reversed(kw_i % 32, 32)) * 1048576 + kw_i / @COUNT@":
+        lambda i, n: (_reversed(i % n // 32, max(n // 32, 1)) * 32 + _reversed(i % 32, 32)) * _FAR + i // n,
+})  # fmt: skip
+"""By C text: which of several elements that are the same comes first where `n` threads share a row.
+
+By place; by thread; by the thread's bits from the lowest, as trees and shuffles leave it, in the block, in warps, in
+both."""
+
+
+def _softmax(chosen: Numbers, row: Numbers) -> Numbers:
+    result: Numbers = np.exp(chosen - chosen[0]) / np.exp(row - chosen[0]).sum()
+    return result
+
+
+_RESULTS: Mapping[str, Callable[[Numbers, Numbers], Numbers]] = MappingProxyType({
+    "kw_v": lambda chosen, row: chosen,
+    "expf(kw_v - kw_top) / kw_few": lambda chosen, row: np.exp(chosen - chosen[0]) / np.exp(chosen - chosen[0]).sum(),
+    "expf(kw_v - kw_top) / kw_all": _softmax,
+    "1.0f / (1.0f + expf(-kw_v))": lambda chosen, row: 1.0 / (1.0 + np.exp(-chosen)),
+    "expf(kw_v - kw_top)": lambda chosen, row: np.exp(chosen - chosen[0]),
+    "kw_v - kw_top - logf(kw_all)": lambda chosen, row: np.log(_softmax(chosen, row)),
+})  # fmt: skip
+"""By C text, what may be made of elements."""
+
+
+def extremes_of(subject: Subject) -> Extremes:
+    """What it does.
+
+    Raises:
+        Unfit: it does not order rows, or that is not certain.
+    """
+    array, outputs = _arrays(subject)
+    refuse_aliases(subject)
+    last = Unfit(_NONE)
+    for size in (*length_sizes(subject), ""):
+        try:
+            return _Hypotheses(Trials(subject, outputs[0], size, _LENGTHS[0]), array, outputs).found()
+        except Unfit as unfit:
+            last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
+    raise last
+
+
+def _arrays(subject: Subject) -> tuple[str, tuple[str, ...]]:
+    """The array that is read, and those that are written.
+
+    Raises:
+        Unfit: several floats are read, or no place is kept.
+    """
+    facts = subject.analysis.facts
+    if any(each.is_atomic or each.kind == "unknown" for each in facts.accesses):
+        raise Unfit("it changes memory in a way that is not followed")
+    touched = [each for each in facts.accesses if each.space in ("global", "constant")]
+    written = dict.fromkeys(each.array for each in touched if each.kind != "read")
+    read = {each.array for each in touched if each.kind != "write"} - written.keys()
+    floats = {each.name for each in facts.arrays.values() if each.is_float and each.width == 1}
+    if len(read) != 1 or not read <= floats or not 1 <= len(written) <= 3:
+        raise Unfit("it does not make places of one array's elements")
+    if all(name in floats for name in written):
+        raise Unfit("it keeps no places of elements")
+    return read.pop(), tuple(written)
+
+
+@dataclass
+class _Hypotheses:
+    """What a kernel could be, as far as trials of it tell."""
+
+    trials: Trials
+    array: str
+    outputs: tuple[str, ...]
+
+    def found(self) -> Extremes:
+        """What all trials agree on.
+
+        Raises:
+            Unfit: nothing.
+        """
+        for candidate, length, count in self._candidates():
+            if all(self._holds(candidate, length, *each) for each in self._trials()):
+                launch, _ = self.trials.run(_LENGTHS[0], 0)
+                text = self.trials.count_text(launch, candidate.threads, count)
+                return replace(candidate, count=text, rows=self.trials.rows_text(candidate.threads, text),
+                               length=self._length_text(length, candidate.threads))  # fmt: skip
+        raise Unfit(_NONE)
+
+    def _trials(self) -> Iterator[tuple[int, int, bool]]:
+        """Lengths, blocks, and whether many elements are the same."""
+        yield from zip(_LENGTHS, (0, -1, 1), (True, True, True), strict=True)
+        yield from zip(_LENGTHS, (1, 0, -1), (False, False, False), strict=True)
+
+    def _candidates(self) -> Iterator[tuple[Extremes, QuotedIndex, int]]:
+        launch, run = self.trials.run(_LENGTHS[0], 0)
+        for threads in shares(launch):
+            count = row_count(launch, run, self.outputs[0], threads)
+            places = [self.trials.rows(launch, run, each, threads, count) if count else None for each in self.outputs]
+            if any(each is None for each in places):
+                continue
+            for length in self.trials.lengths(launch, threads):
+                number = self._number(launch, length, threads)
+                place = self.trials.rows(launch, run, self.array, threads, number) if number >= count else None
+                if place is not None:
+                    made = Extremes(self.array, place, "", (), False, "", threads, "", "")
+                    yield from self._ordered(made, length, count, places)  # type: ignore[arg-type]
+
+    def _ordered(
+        self, made: Extremes, length: QuotedIndex, count: int, places: list[QuotedIndex]
+    ) -> Iterator[tuple[Extremes, QuotedIndex, int]]:
+        """Orders and results by which the first block's places and numbers come out."""
+        facts = self.trials.subject.analysis.facts
+        named = list(zip(self.outputs, places, strict=True))
+        kept = [each for each in named if not facts.arrays[each[0]].is_float]
+        others = [each for each in named if facts.arrays[each[0]].is_float]
+        for is_least, ties in itertools.product((False, True), _TIES):
+            base = replace(made, is_least=is_least, ties=ties,
+                           outputs=tuple(RowResult(array, place, "kw_i") for array, place in kept))  # fmt: skip
+            if not self._holds(base, length, _LENGTHS[0], 0, True):
+                continue
+            outputs = list(base.outputs)
+            for array, place in others:
+                texts = [t for t in _RESULTS if self._holds(
+                    replace(base, outputs=(RowResult(array, place, t),)), length, _LENGTHS[0], 0, False)]  # fmt: skip
+                outputs += [RowResult(array, place, text) for text in texts[:1]]
+            if len(outputs) == len(named):
+                yield replace(base, outputs=tuple(outputs)), length, count
+
+    def _number(self, launch: Launched, length: QuotedIndex, threads: int) -> int:
+        """Elements of a row; 0 where rows differ."""
+        rows = row_threads(launch, threads)
+        found = numbers_of(self.trials.subject, launch, length, np.zeros(len(rows), np.int64), rows)
+        return int(found[0]) if (found == found[0]).all() else 0
+
+    def _holds(self, found: Extremes, length: QuotedIndex, size: int, block: int, is_coarse: bool) -> bool:
+        """Whether a block leaves what the order says."""
+        launch, run = self.trials.run(size, block, is_coarse=is_coarse)
+        number, subject = block % launch.blocks, self.trials.subject
+        first, one = self.trials.run(size, 0)
+        count = row_count(first, one, self.outputs[0], found.threads)
+        width = self._number(launch, length, found.threads)
+        rows = self.trials.live_rows(launch, found.threads, number, size, count)
+        whole = np.full(len(rows), number)
+        starts = values_of(subject, launch, found.place, whole, rows, {})
+        if spread(starts, width) != elements(run, found.array):
+            return False
+        order = _TIES[found.ties](np.arange(width), found.threads)
+        sign = 1.0 if found.is_least else -1.0
+        expected: dict[str, dict[int, float]] = {each.array: {} for each in found.outputs}
+        outs = [values_of(subject, launch, each.place, whole, rows, {}) for each in found.outputs]
+        for index, start in enumerate(starts.tolist()):
+            row = arbitrary(found.array, start + np.arange(width), size, is_coarse=is_coarse)
+            chosen = np.lexsort((order, sign * row))[:count]
+            for each, out in zip(found.outputs, outs, strict=True):
+                results = chosen if each.text == "kw_i" else _RESULTS[each.text](row[chosen], row)
+                expected[each.array].update(zip(range(int(out[index]), int(out[index]) + count), results.tolist(),
+                                                strict=True))  # fmt: skip
+        return all(_agrees(run, each.array, expected[each.array]) for each in found.outputs)
+
+    def _length_text(self, length: QuotedIndex, threads: int) -> str:
+        """A row's elements as an expression in sizes.
+
+        Raises:
+            Unfit: they are not a size or a number.
+        """
+        numbers = []
+        for size in (*_LENGTHS, 0):
+            launch, _ = self.trials.run(size, 0) if size else self.trials.run(self._own_length(), 0)
+            numbers.append(self._number(launch, length, threads))
+        if self.trials.size and tuple(numbers[:-1]) == _LENGTHS:
+            return self.trials.size
+        if len(set(numbers)) == 1 and numbers[0]:
+            return str(numbers[0])
+        raise Unfit("how long its rows are is not known in sizes")
+
+    def _own_length(self) -> int:
+        return self.trials.subject.sizes()[0].get(self.trials.size, _LENGTHS[0])
+
+
+def _agrees(run: BlockReplay, array: str, expected: Mapping[int, float]) -> bool:
+    found = run.written.get(array, {})
+    if found.keys() != expected.keys():
+        return False
+    ones = np.array([found[key] for key in expected], float)
+    return bool(np.allclose(ones, np.array(list(expected.values())), rtol=CLOSE, atol=CLOSE, equal_nan=True))

@@ -1,0 +1,243 @@
+"""Trials of a kernel: blocks of its launch at short lengths, and where their rows start by the source's indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernelwright.errors import SpecError
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.source import nodes
+from kernelwright.source.loop_headers import read_header
+from kernelwright.tactics.base import Subject, Unfit
+from kernelwright.tactics.common.launches import only_shape
+from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers
+from kernelwright.tactics.recognised.places import (
+    Launched,
+    QuotedIndex,
+    launched,
+    numbers_of,
+    run_block,
+    slice_of,
+    values_of,
+)
+
+CLOSE = 1e-6
+"""How far numbers of one formula may be from each other, in float64."""
+
+
+@dataclass
+class Trials:
+    """Trials of one kernel in which a size says how long its rows are; none where an array does."""
+
+    subject: Subject
+    out: str
+    """An array that it writes, with some numbers for each row."""
+    size: str
+    shortest: int
+    """The length that is tried first."""
+    done: dict[object, tuple[Launched, BlockReplay]] = field(default_factory=dict)
+    """Blocks that were run before."""
+
+    def run(
+        self, length: int, block: int, more: Mapping[str, int] | None = None, *, is_coarse: bool = False
+    ) -> tuple[Launched, BlockReplay]:
+        """A block of the launch; blocks below 0 count from the last one.
+
+        Raises:
+            Unfit: it does something that is not followed.
+        """
+        sizes = self.sizes(length, more)
+        key = tuple(sorted(sizes.items())), length, block, is_coarse
+        if key not in self.done:
+            launch = launched(self.subject, sizes, floats(self.subject, length), length)
+            run = run_block(self.subject, launch, block % launch.blocks, length, is_coarse=is_coarse)
+            self.done[key] = launch, run
+        return self.done[key]
+
+    def sizes(self, length: int, more: Mapping[str, int] | None = None) -> dict[str, int]:
+        """The first workload's, with a length and more of other numbers."""
+        return {**self.subject.sizes()[0], **({self.size: length} if self.size else {}), **(more or {})}
+
+    def slices(self, array: str) -> list[QuotedIndex]:
+        """The places where an array is touched, as far as they can be quoted."""
+        accesses = {each.span for each in self.subject.analysis.facts.accesses if each.array == array}
+        found = []
+        for node in nodes.walk(self.subject.analysis.function.body):
+            place = node.target if isinstance(node, nodes.Assign) else node
+            if isinstance(place, nodes.Element | nodes.Unary) and node.place.span in accesses:
+                try:
+                    found.append(slice_of(self.subject, place))
+                except Unfit:
+                    continue
+        return found
+
+    def rows(self, launch: Launched, run: BlockReplay, array: str, threads: int, count: int) -> QuotedIndex | None:
+        """Where `count` elements of an array start for each row; None where they are not all that a block touches."""
+        touched = elements(run, array)
+        rows = row_threads(launch, threads)
+        for place in self.slices(array):
+            try:
+                starts = values_of(self.subject, launch, place, np.full(len(rows), 0), rows, {})
+            except Unfit:
+                continue
+            if spread(starts, count) == touched:
+                return place
+        return None
+
+    def lengths(self, launch: Launched, threads: int) -> list[QuotedIndex]:
+        """Where loops end, that need not be the same for all rows."""
+        found: dict[object, QuotedIndex] = {}
+        rows = row_threads(launch, threads)
+        for loop in nodes.walk(self.subject.analysis.function.body):
+            header = read_header(loop) if isinstance(loop, nodes.Loop) else None
+            if header is None or header.operator != "<":
+                continue
+            try:
+                made = slice_of(self.subject, header.bound)
+                numbers_of(self.subject, launch, made, np.zeros(len(rows), np.int64), rows)
+            except Unfit:
+                continue
+            if not made.free:
+                found.setdefault(nodes.shape(header.bound), made)
+        return list(found.values())
+
+    def live_rows(self, launch: Launched, threads: int, block: int, length: int, count: int) -> Numbers:
+        """The first threads of those rows of a block that the output has room for."""
+        rows = row_threads(launch, threads)
+        total = number_of_rows(self.subject, self.out, str(count), self.sizes(length))
+        return rows[block * len(rows) + np.arange(len(rows)) < total]
+
+    def count_text(self, launch: Launched, threads: int, count: int) -> str:
+        """How many numbers a row has in the output, as an expression: a size that changes with them, else a number.
+
+        Raises:
+            Unfit: neither.
+        """
+        for name, size in self.subject.sizes()[0].items():
+            if size != count or name == self.size:
+                continue
+            try:
+                other, again = self.run(self.shortest, 0, {name: 2 * size})
+            except Unfit:
+                continue
+            own = other.threads if threads == launch.threads else threads
+            if row_count(other, again, self.out, own) == 2 * size:
+                return name
+        for sizes in self.subject.sizes():
+            given = {name: value for name, value in sizes.items() if name != self.size}
+            other, again = self.run(self.shortest, 0, given)
+            if row_count(other, again, self.out, threads) != count:
+                raise Unfit("how many numbers a row has is not known in sizes")
+        return str(count)
+
+    def rows_text(self, threads: int, count: str) -> str:
+        """How many rows there are, as an expression; all launches have threads for them.
+
+        Raises:
+            Unfit: that is not known.
+        """
+        text = rows_of(self.subject, self.out, count)
+        if only_shape(self.subject).cluster:
+            raise Unfit("its blocks work together in clusters")
+        for sizes in self.subject.sizes():
+            launch = launched(self.subject, sizes, floats(self.subject, 0))
+            each = launch.threads // threads if launch.threads >= threads else 1
+            if launch.blocks * each < number_of_rows(self.subject, self.out, count, sizes):
+                raise Unfit("its launch has fewer threads than rows")
+        return text
+
+
+def length_sizes(subject: Subject) -> tuple[str, ...]:
+    """Sizes that loops end at, the largest first."""
+    found: dict[str, None] = {}
+    for loop in subject.analysis.facts.loops:
+        for name in loop.bound.names if loop.bound is not None else ():
+            scalar = subject.scalar(name)
+            for each in sorted(scalar.names) if scalar is not None else ():
+                found[each] = None
+    return tuple(sorted(found, key=lambda name: -subject.sizes()[0].get(name, 0)))
+
+
+def rows_of(subject: Subject, array: str, count: str) -> str:
+    """How many rows of `count` elements an array has, as an expression.
+
+    Raises:
+        Unfit: how large it is, is not known.
+    """
+    arguments = {binding.get(array) for binding in subject.bindings}
+    argument = arguments.pop() if len(arguments) == 1 else None
+    if argument is None:
+        raise Unfit("how large its output is, is not known")
+    text = " * ".join(f"({extent.text})" for extent in argument.shape)
+    return f"({text}) // ({count})"
+
+
+def number_of_rows(subject: Subject, array: str, count: str, sizes: Mapping[str, int]) -> int:
+    """The same as a number.
+
+    Raises:
+        Unfit: it has none.
+    """
+    try:
+        found = Expression.parse(rows_of(subject, array, count)).evaluate(sizes)
+    except SpecError as error:
+        raise Unfit(f"how many rows it has is not known: {error}") from error
+    if not isinstance(found, int):
+        raise Unfit("how many rows it has is not known")
+    return found
+
+
+def shares(launch: Launched) -> Sequence[int]:
+    """How many threads may work on a row."""
+    return tuple(n for n in dict.fromkeys((launch.threads, 32, 16, 8, 4, 1)) if launch.threads % n == 0)
+
+
+def row_threads(launch: Launched, threads: int) -> Numbers:
+    """The first thread of each row of a block."""
+    return np.arange(0, launch.threads, threads)
+
+
+def row_count(launch: Launched, run: BlockReplay, out: str, threads: int) -> int:
+    """Numbers of a row: all that a block writes, divided by its rows; 0 where that is no whole number."""
+    count, rows = len(run.written.get(out, {})), launch.threads // threads
+    return 0 if not rows or count % rows else count // rows
+
+
+def elements(run: BlockReplay, array: str) -> frozenset[int]:
+    """What a block has touched of an array."""
+    if array in run.written:
+        return frozenset(run.written[array])
+    parts = run.read.get(array)
+    return frozenset(np.unique(np.concatenate(parts)).tolist()) if parts else frozenset()
+
+
+def spread(starts: Numbers, count: int) -> frozenset[int]:
+    """All elements of rows that start there."""
+    return frozenset((np.unique(starts)[:, None] + np.arange(count)).reshape(-1).tolist())
+
+
+def indices(place: QuotedIndex) -> Iterator[str]:
+    """What could count along a row: indices of loops, and whole numbers that are made of them."""
+    yield from (each.name for each in (*place.free, *place.declared) if not each.is_pointer)
+
+
+def float_parameters(subject: Subject) -> list[str]:
+    """By-value floats of the kernel."""
+    return [each.name for each in subject.analysis.function.parameters
+            if not each.is_pointer and ("float" in each.c_type or "double" in each.c_type)]  # fmt: skip
+
+
+def floats(subject: Subject, seed: int) -> dict[str, float]:
+    """Numbers for by-value floats: others in each trial."""
+    return {name: 0.3 + 0.11 * index + 0.017 * seed for index, name in enumerate(float_parameters(subject))}
+
+
+def same_numbers(left: Mapping[int, float], right: Mapping[int, float]) -> bool:
+    """Whether the same places have the same numbers."""
+    if left.keys() != right.keys():
+        return False
+    ones = np.array([left[key] for key in right])
+    return bool(np.allclose(ones, np.array(list(right.values())), rtol=CLOSE, atol=CLOSE))

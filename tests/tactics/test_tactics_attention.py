@@ -1,0 +1,246 @@
+"""Attention of one token in several styles becomes parts of keys; what only looks like it stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cuda_host import HostRunner, is_possible
+from tactic_runs import GPU, Subject, assert_same, configs, subject_of
+from tiling_runs import compile_cuda, has_nvrtc
+
+from kernelwright.tactics.base import NotApplicable, Rewrite
+from kernelwright.tactics.registry import tactic
+
+THREE_PASSES = """
+#define THREADS 64
+__global__ void f(float* out, const float* q, const float* kcache, const float* vcache, int heads, int ctx, int dim,
+                  float scale) {
+  extern __shared__ float att[];
+  __shared__ float red[THREADS];
+  int h = blockIdx.x, b = blockIdx.y, tid = threadIdx.x;
+  const float* qh = q + (b * heads + h) * dim;
+  for (int t = tid; t < ctx; t += THREADS) {
+    const float* kt = kcache + ((size_t)(b * ctx + t) * heads + h) * dim;
+    float s = 0.0f;
+    for (int i = 0; i < dim; i++) s += qh[i] * kt[i];
+    att[t] = s * scale;
+  }
+  __syncthreads();
+  float m = -1e30f;
+  for (int t = tid; t < ctx; t += THREADS) m = fmaxf(m, att[t]);
+  red[tid] = m;
+  __syncthreads();
+  for (int s = THREADS / 2; s > 0; s >>= 1) {
+    if (tid < s) red[tid] = fmaxf(red[tid], red[tid + s]);
+    __syncthreads();
+  }
+  m = red[0];
+  __syncthreads();
+  if (tid == 0) {
+    float sum = 0.0f;
+    for (int t = 0; t < ctx; ++t) sum += WEIGHT;
+    red[1] = sum;
+  }
+  __syncthreads();
+  for (int i = tid; i < dim; i += THREADS) {
+    float acc = 0.0f;
+    for (int t = 0; t < ctx; t++) acc += WEIGHT * vcache[((size_t)(b * ctx + t) * heads + h) * dim + i];
+    out[(b * heads + h) * dim + i] = acc / red[1];
+  }
+}"""
+WARPS = """
+template <int N> __device__ float lane_sum(float v) {
+  for (int o = N / 2; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+  return v;
+}
+__global__ void f(const float* __restrict__ q, const float* __restrict__ k, const float* __restrict__ v, float* out,
+                  int heads, int kv_heads, int len) {
+  const int warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  const int b = warp / heads, kv = warp % heads / (heads / kv_heads);
+  float qr[2], acc[2];
+  for (int i = 0; i < 2; ++i) { qr[i] = q[(long long)warp * 64 + lane + 32 * i]; acc[i] = 0.f; }
+  float top = -INFINITY, total = 0.f;
+  for (int t = 0; t < len; ++t) {
+    const long long base = (((long long)b * len + t) * kv_heads + kv) * 64;
+    float s = 0.f;
+    for (int i = 0; i < 2; ++i) s += qr[i] * k[base + lane + 32 * i];
+    s = lane_sum<32>(s) * rsqrtf(64.0f);
+    const float most = fmaxf(top, s), by = expf(top - most), w = expf(s - most);
+    total = total * by + w;
+    for (int i = 0; i < 2; ++i) acc[i] = acc[i] * by + w * v[base + lane + 32 * i];
+    top = most;
+  }
+  for (int i = 0; i < 2; ++i) out[(long long)warp * 64 + lane + 32 * i] = acc[i] / total;
+}"""
+PAGES = """
+__device__ float block_sum(float v, float *part) {
+  for (int o = 16; o > 0; o /= 2) v += __shfl_down_sync(0xffffffff, v, o);
+  if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = v;
+  __syncthreads();
+  float r = 0.f;
+  for (int w = 0; w < (int)(blockDim.x >> 5); ++w) r += part[w];
+  __syncthreads();
+  return r;
+}
+__global__ void f(const float *q, const float *k, const float *v, const int *table, const int *lens, float *o,
+                  int heads, int dim, int page, int pages, float scale) {
+  __shared__ float part[32];
+  const int seq = blockIdx.y, head = blockIdx.x, d = threadIdx.x;
+  const int n = lens[seq];
+  const int *own = table + seq * pages;
+  const float qd = q[(seq * heads + head) * dim + d] * scale;
+  float m = -INFINITY, l = 0.f, acc = 0.f;
+  for (int j = 0; j < n; ++j) {
+    const int at = (own[j / page] * page + j % page) * dim;
+    const float s = block_sum(qd * k[at + d], part), to = fmaxf(m, s), p = __expf(s - to), by = __expf(m - to);
+    l = l * by + p;
+    acc = acc * by + p * v[at + d];
+    m = to;
+  }
+  o[(seq * heads + head) * dim + d] = acc / l;
+}"""
+MASKED = """
+__global__ void f(const float* q, const float* k, const float* v, const int* lens, float* o, int heads, int len,
+                  int dim, float scale) {
+  __shared__ float raw[256];
+  float* sq = raw;
+  float* sc = raw + dim;
+  const int bh = blockIdx.x, b = bh / heads, t0 = threadIdx.x, n = blockDim.x;
+  for (int d = t0; d < dim; d += n) sq[d] = q[bh * dim + d] * scale;
+  __syncthreads();
+  for (int t = t0; t < len; t += n) {
+    float s = -1e30f;
+    if (t < lens[b]) {
+      s = 0.f;
+      for (int d = 0; d < dim; ++d) s = fmaf(sq[d], k[((size_t)bh * len + t) * dim + d], s);
+    }
+    sc[t] = s;
+  }
+  __syncthreads();
+  float most = -1e30f, total = 0.f;
+  for (int t = 0; t < len; ++t) most = fmaxf(most, sc[t]);
+  for (int t = 0; t < lens[b]; ++t) total += expf(sc[t] - most);
+  for (int d = t0; d < dim; d += n) {
+    float a = 0.f;
+    for (int t = 0; t < lens[b]; ++t) a += expf(sc[t] - most) * v[((size_t)bh * len + t) * dim + d];
+    o[bh * dim + d] = a / total;
+  }
+}"""
+ALONE = """
+__global__ void f(const float* q, const float* k, const float* v, float* o, int rows, int len, int dim) {
+  int id = blockIdx.x * blockDim.x + threadIdx.x;
+  if (id >= rows) return;
+  float acc[16], top = -1e30f, total = 0.f;
+  for (int d = 0; d < dim; d++) acc[d] = 0.f;
+  for (int t = 0; t < len; t++) {
+    float s = 0.f;
+    for (int d = 0; d < dim; d++) s += q[id * dim + d] * k[((size_t)id * len + t) * dim + d];
+    s /= sqrtf((float)dim);
+    if (s > top) {
+      for (int d = 0; d < dim; d++) acc[d] *= expf(top - s);
+      total *= expf(top - s);
+      top = s;
+    }
+    total += expf(s - top);
+    for (int d = 0; d < dim; d++) acc[d] += expf(s - top) * v[((size_t)id * len + t) * dim + d];
+  }
+  for (int d = 0; d < dim; d++) o[id * dim + d] = acc[d] / total;
+}"""
+CONTIGUOUS = {"out": "out float32 b,h,d", "q": "in float32 b,h,d", "kcache": "in float32 b,n,h,d",
+              "vcache": "in float32 b,n,h,d", "heads": "int32 =h", "ctx": "int32 =n", "dim": "int32 =d",
+              "scale": "float32 =0.5"}  # fmt: skip
+GROUPED = {"q": "in float32 b,h,64", "k": "in float32 b,n,g,64", "v": "in float32 b,n,g,64",
+           "out": "out float32 b,h,64", "heads": "int32 =h", "kv_heads": "int32 =g", "len": "int32 =n"}  # fmt: skip
+PAGED = {"q": "in float32 b,h,d", "k": "in float32 100,p,d", "v": "in float32 100,p,d", "table": "in int32 b,m",
+         "lens": "in int32 b", "o": "out float32 b,h,d", "heads": "int32 =h", "dim": "int32 =d", "page": "int32 =p",
+         "pages": "int32 =m", "scale": "float32 =0.5"}  # fmt: skip
+
+
+def _three_passes(weight: str = "expf(att[t] - m)") -> Subject:
+    sizes = [{"b": 2, "h": 2, "n": 70, "d": 12}, {"b": 1, "h": 3, "n": 5, "d": 32}]
+    return subject_of(THREE_PASSES.replace("WEIGHT", weight), CONTIGUOUS, ("h", "b"), ("64",), sizes, language="cuda",
+                      device=GPU, shared_bytes="n * 4")  # fmt: skip
+
+
+def _warps() -> Subject:
+    sizes = [{"b": 2, "h": 8, "g": 2, "n": 45}, {"b": 2, "h": 4, "g": 4, "n": 3}]
+    return subject_of(WARPS, GROUPED, ("b * h * 32 // 128",), ("128",), sizes, language="cuda", device=GPU)
+
+
+def _pages() -> Subject:
+    sizes = [{"b": 2, "h": 3, "d": 32, "p": 4, "m": 30}]
+    return subject_of(PAGES, PAGED, ("h", "b"), ("d",), sizes, language="cuda", device=GPU)
+
+
+def _masked() -> Subject:
+    arguments = {"q": "in float32 b,h,d", "k": "in float32 b,h,n,d", "v": "in float32 b,h,n,d", "lens": "in int32 b",
+                 "o": "out float32 b,h,d", "heads": "int32 =h", "len": "int32 =n", "dim": "int32 =d",
+                 "scale": "float32 =0.5"}  # fmt: skip
+    sizes = [{"b": 3, "h": 2, "n": 100, "d": 24}]
+    return subject_of(MASKED, arguments, ("b * h",), ("64",), sizes, language="cuda", device=GPU)
+
+
+def _alone() -> Subject:
+    arguments = {"q": "in float32 b,d", "k": "in float32 b,n,d", "v": "in float32 b,n,d", "o": "out float32 b,d",
+                 "rows": "int32 =b", "len": "int32 =n", "dim": "int32 =d"}  # fmt: skip
+    sizes = [{"b": 70, "n": 21, "d": 8}]
+    return subject_of(ALONE, arguments, ("ceil_div(b, 32)",), ("32",), sizes, language="cuda", device=GPU)
+
+
+STYLES = {"three passes": _three_passes, "warps": _warps, "pages": _pages, "masked": _masked, "alone": _alone}
+
+
+def _split(subject: Subject) -> Rewrite | NotApplicable:
+    chosen = tactic("attention-parts")
+    assert chosen is not None
+    return chosen.apply(subject)
+
+
+def _few_values(rewrite: Rewrite) -> Rewrite:
+    """With less to be tried: the host takes a second for what a GPU does in a microsecond."""
+    most = {"SPLIT": 4, "HEADS": 4, "AHEAD": 2, "BLOCK": 128}
+    kept = [
+        replace(each, values=tuple(v for v in each.values if v <= most.get(each.name, v)), default=min(
+            each.default, most.get(each.name, each.default)))
+        for each in rewrite.header.parameters
+    ]  # fmt: skip
+    return replace(rewrite, header=rewrite.header.with_parameters(*kept))
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+@pytest.mark.parametrize("style", STYLES)
+def test_attention_of_one_token_gives_the_same_in_parts(style: str) -> None:
+    subject = STYLES[style]()
+    result = _split(subject)
+    assert isinstance(result, Rewrite), result.reason
+    # the host has no memory that a launch sizes
+    plain = replace(subject, source=subject.source.replace("extern __shared__ float att[]", "__shared__ float att[99]"))
+    sizes = subject.sizes()
+    assert assert_same(HostRunner(), plain, _few_values(result), sizes, count=3, rtol=1e-4) > len(sizes)
+
+
+@pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC")
+def test_parts_of_half_keys_compile(tmp_path: Path) -> None:
+    subject = _warps()
+    text = "#include <cuda_fp16.h>\n" + subject.source.replace("*__restrict__", "*").replace(
+        "float* __restrict__", "half*"
+    )
+    result = _split(replace(subject, source=text))
+    assert isinstance(result, Rewrite), result.reason
+    for config in configs(result.header, subject.sizes()[0], count=1):
+        assert compile_cuda(result, config, subject.sizes()[0], tmp_path) == ""
+
+
+@pytest.mark.parametrize("weight", ["att[t] * att[t]", "expf(att[t] - m) + 1e-3f", "(t > 3 ? expf(att[t] - m) : 0.0f)"])
+def test_sums_by_other_weights_stay(weight: str) -> None:
+    result = _split(_three_passes(weight))
+    assert isinstance(result, NotApplicable)
+
+
+def test_attention_that_leaves_more_than_its_sum_stays() -> None:
+    subject = _warps()
+    more = subject.source.replace("acc[i] / total;", "acc[i] / (total + len);")
+    assert isinstance(_split(replace(subject, source=more)), NotApplicable)
