@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from opencl_runs import Runner
-from tactic_runs import Subject, assert_same, subject_of
+from tactic_runs import Subject, assert_loads, assert_same, subject_of
 
 from kernelwright.tactics.base import NotApplicable, Rewrite
 from kernelwright.tactics.registry import tactic
@@ -128,3 +128,11 @@ def test_places_that_share_nothing_certain_stay(what: str) -> None:
     before, after = STAYING[what]
     assert before in BLOCKS
     assert isinstance(_jammed(_blocks(BLOCKS.replace(before, after))), NotApplicable)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
+    subject = STYLES[style]()
+    result = _jammed(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert_loads(subject, result)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cuda_host import HostRunner, is_possible
-from tactic_runs import GPU, Subject, configs, inputs, job, subject_of
+from tactic_runs import GPU, Subject, assert_loads, configs, inputs, job, subject_of
 
 from kernelwright.tactics.base import NotApplicable, Rewrite
 from kernelwright.tactics.registry import tactic
@@ -173,3 +173,11 @@ def test_other_results_of_rows_stay(what: str) -> None:
 def test_an_order_that_threads_race_for_stays() -> None:
     source = TREE.replace("si[t] = si[t + s]; }", "si[t] = (si[t] + si[t + s]) / 2; }")
     assert isinstance(_ordered(replace(STYLES["a tree that prefers no place"], source=source)), NotApplicable)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
+    subject = STYLES[style]
+    result = _ordered(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert_loads(subject, result)

@@ -57,6 +57,12 @@ SLICE_EVALUATIONS = 6
 
 MAX_SLICE = 48
 
+LOOKED_AT = 24
+LOOK_SHARE = 12
+"""What a model wrote is searched for so many evaluations before the next question, but for no more than this part of
+what is left. Two live runs with looks of 6 asked for five structures each of bases of which their search made 1.1 and
+1.6 times as much afterwards, more than any of the five."""
+
 MIN_GAIN = 0.003
 """Below this expected fall of the logarithm nothing is worth its cost: it could not be shown at the end."""
 
@@ -154,6 +160,7 @@ class _Scoring:
             is_timed=is_timed,
             lifts=policy.lifts,
             earlier=policy.earlier,
+            is_sparing=budget.is_sparing,
         )
         assert tree.best is not None
         assert tree.best.best_value is not None
@@ -209,10 +216,11 @@ class _Scoring:
         return max([0.0, *structures, *(self._gain_to_the_end(self._tree[index]) for index in nodes)])
 
     def _is_young(self, expansion: Expansion) -> bool:
-        """Whether it is the tuning of what a model wrote, and of which hardly more than the default is known."""
+        """Whether it is the tuning of what a model wrote, and of which too little is known to build upon."""
         node = self._tree[expansion.node]
         is_written = self._policy.has_model and node.role not in START_ROLES and expansion.action == "tune"
-        return is_written and node.tuning.evaluated_count < self._policy.slice_evaluations
+        share = LOOKED_AT if self._left is None else min(LOOKED_AT, self._left / LOOK_SHARE)
+        return is_written and node.tuning.evaluated_count < max(self._policy.slice_evaluations, share)
 
     def _gain_to_the_end(self, node: Node) -> float:
         """What all of a node's tuning is expected to bring the best, as far as the floor lets it."""
@@ -280,6 +288,14 @@ class _Scoring:
             elif node.status == "failed":
                 yield from self._repair(node)
 
+    def _improvement(self, hope: Gain, gap: float) -> float:
+        """What a child of a node `gap` above the best is expected to bring, as far as the floor lets it.
+
+        Cut off within the expectation, so that of two nodes the better one stays ahead when both could reach the floor.
+        """
+        is_cut = self._budget.is_sparing and not math.isinf(self._headroom)
+        return hope.improvement(gap) - (hope.improvement(gap + self._headroom) if is_cut else 0.0)
+
     def _scored(self, expansion: Expansion, gain: float, cost: float) -> _Scored:
         return _Scored(expansion, min(gain, self._headroom), cost)
 
@@ -297,7 +313,7 @@ class _Scoring:
     def _expansion(self, node: Node, idea: Idea | None) -> _Scored:
         hope, words = self._hope(node, idea)
         chance = self._beliefs.chance(idea.family if idea else "", node)
-        gain = chance * hope.improvement(self._gap(node))
+        gain = chance * self._improvement(hope, self._gap(node))
         cost = self._beliefs.attempt_cost("expand")
         reason = f"{words}; {math.exp(hope.mean):.2f}x believed, works with {chance:.0%}"
         return self._scored(Expansion(node.index, "expand", reason, idea.key if idea else ""), gain, cost)
@@ -455,7 +471,7 @@ class _Scoring:
             return
         chance = self._beliefs.repair_chance(node)
         hope = self._beliefs.expected(node, before)
-        gain = chance * Gain(hope.mean, hope.deviation).improvement(self._gap(before))
+        gain = chance * self._improvement(Gain(hope.mean, hope.deviation), self._gap(before))
         if self._policy.lifts and lifted_from(self._tree, node) is not None:
             gain = chance * self._gain_of_lifting(before, self._beliefs.tuning_gain)
         reason = f"it failed at {failure.stage} ({failure.reason}), mended with {chance:.0%}"

@@ -19,18 +19,20 @@ from kernelwright.tactics.recognised.block_replay import MAX_STEPS, BlockReplay,
 from kernelwright.tactics.recognised.places import Launched, QuotedIndex, numbers_of, values_of
 from kernelwright.tactics.recognised.trials import (
     Trials,
+    covers,
     elements,
     indices,
     length_sizes,
+    once,
     row_count,
     row_threads,
     same_numbers,
     shares,
-    spread,
 )
 
 _SHORT = (6, 13, 37)
 """Keys while a kernel is tried: fewer than a warp has threads, and more."""
+_MOST_KEYS = 512
 _SHORTER = (6, 9, 13)
 """The same where threads take many steps for each."""
 
@@ -65,6 +67,7 @@ class Attention:
     """How many rows there are, as an expression in sizes."""
 
 
+@once
 def attention_of(subject: Subject) -> Attention:
     """What it does.
 
@@ -163,7 +166,7 @@ class _Hypotheses:
                     starts = np.concatenate(list(self._starts(launch, each, length, 0, rows)))
                 except (Unfit, ValueError):
                     continue
-                if spread(starts, dim) == touched:
+                if covers(starts, dim, touched):
                     yield each
 
     def _starts(
@@ -172,12 +175,12 @@ class _Hypotheses:
         """For each row of a block: where its keys start."""
         subject = self.trials.subject
         counts = numbers_of(subject, launch, length, np.full(len(rows), block), rows)
-        for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
-            if not 0 < count < 512:
-                raise Unfit("a row has no keys, or too many to be tried")
-            index = np.arange(int(count))
-            yield values_of(subject, launch, keys.place, np.full(len(index), block), np.full(len(index), row),
-                            {keys.along: index})  # fmt: skip
+        if not len(counts) or counts.min() < 1 or counts.max() > _MOST_KEYS:
+            raise Unfit("a row has no keys, or too many to be tried")
+        index = np.concatenate([np.arange(count) for count in counts.tolist()])
+        threads = np.repeat(rows, counts)
+        starts = values_of(subject, launch, keys.place, np.full(len(index), block), threads, {keys.along: index})
+        yield from np.split(starts, np.cumsum(counts)[:-1])
 
     def _expected(self, found: Attention, launch: Launched, block: int, length: int, dim: int) -> dict[int, float]:
         """What the block must leave in memory, by place."""

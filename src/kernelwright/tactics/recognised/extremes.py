@@ -56,7 +56,7 @@ def _order(subject: Subject) -> Rewrite:
     _name(writing)
     _launches(writing)
     rows = max(writing.numbers(found.rows))
-    return writing.plan.finish(
+    return writing.finish(
         "Threads keep their share of a row in registers, and join by shuffles what comes next in its order.",
         Effect(6.0, f"{rows} rows are loaded once, in vectors, and joined without serial scans"),
     )

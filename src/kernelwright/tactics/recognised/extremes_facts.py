@@ -20,12 +20,13 @@ from kernelwright.tactics.recognised.places import Launched, QuotedIndex, number
 from kernelwright.tactics.recognised.trials import (
     CLOSE,
     Trials,
+    covers,
     elements,
     length_sizes,
+    once,
     row_count,
     row_threads,
     shares,
-    spread,
 )
 
 _LENGTHS = (97, 64, 300)
@@ -106,6 +107,7 @@ _RESULTS: Mapping[str, Callable[[Numbers, Numbers], Numbers]] = MappingProxyType
 """By C text, what may be made of elements."""
 
 
+@once
 def extremes_of(subject: Subject) -> Extremes:
     """What it does.
 
@@ -221,7 +223,7 @@ class _Hypotheses:
         rows = self.trials.live_rows(launch, found.threads, number, size, count)
         whole = np.full(len(rows), number)
         starts = values_of(subject, launch, found.place, whole, rows, {})
-        if spread(starts, width) != elements(run, found.array):
+        if not covers(starts, width, elements(run, found.array)):
             return False
         order = _TIES[found.ties](np.arange(width), found.threads)
         sign = 1.0 if found.is_least else -1.0
