@@ -140,9 +140,25 @@ def test_a_briefing_that_is_all_the_same_is_shared_as_a_whole() -> None:
 
 def test_a_change_is_a_diff_of_a_bounded_length() -> None:
     assert change("a\nb\n", "a\nc\n") == "@@ -1,3 +1,3 @@\n a\n-b\n+c\n "
-    long = change("", "\n".join(map(str, range(1000))))
-    assert len(long.split("\n")) < 130
-    assert long.endswith("more lines")
+    assert change("", "\n".join(map(str, range(1000)))) == "", "a torn one tells nothing"
+
+
+def test_a_debugger_of_a_source_that_was_written_anew_is_told_that_alone(context: PlanContext) -> None:
+    """The source itself is there, whole."""
+    broken = dataclasses.replace(context.node, index=1, parent=0, status="failed", failure=Failure("check", "x", "y"))
+    model = ScriptedModel([NOTHING])
+    agent = ModelAgent(model, source_of=lambda _node: "".join(f"old {n};\n" for n in range(300)))
+    assert broken.failure is not None
+    agent.debug(DebugContext(context.task, Tree((context.node, broken)), broken, context.written, broken.failure))
+    assert "nearly everything: it was written anew" in model.requests[0].messages[0].text
+
+
+def test_why_a_role_gave_up_is_told(context: PlanContext) -> None:
+    """It may be the most useful thing that came of a question."""
+    failure = Failure("lint", "declined", "no summation\n order keeps the tolerance")
+    refused = dataclasses.replace(context.node, index=1, parent=0, status="refused", failure=failure, source_blob="")
+    text = planned(dataclasses.replace(context, tree=Tree((context.node, refused))))
+    assert "given up: no summation order keeps the tolerance" in text
 
 
 @pytest.mark.parametrize("language", ["opencl", "cuda", "hip", "triton"])
@@ -287,6 +303,22 @@ def test_of_a_long_attempt_that_is_all_different_words_and_times_are_told(contex
     assert "other_" not in section.text
     for words in ("2.00x as fast as the baseline", "Why: fewer loads", "9 ms"):
         assert words in section.text
+
+
+def test_a_planner_is_told_no_line_twice_and_no_reason_of_another_source(context: PlanContext) -> None:
+    """Those that began elsewhere were made for what limited their own origin."""
+    made = dataclasses.replace(context.node, index=1, parent=0, best_value=0.5, because="fewer loads")
+    other = dataclasses.replace(made, index=2, because="a wider walk", best_config={"ITEMS": 4})
+    child = dataclasses.replace(made, index=3, parent=1, because="more under way")
+    tree = Tree((context.node, made, other, child))
+    asked = dataclasses.replace(context, tree=tree, node=made)
+    model = ScriptedModel([NOTHING])
+    ModelAgent(model, source_of=lambda node: context.written.text + "\n" * node.index).plan(asked)
+    text = model.requests[0].messages[0].text
+    assert "Why: more under way" in text
+    assert "a wider walk" not in text
+    assert "2.00x as fast as the baseline, with ITEMS=4" in text
+    assert text.count("- node 2 (from node 0)") == 1
 
 
 def test_a_device_is_described_in_words_and_units(context: PlanContext) -> None:

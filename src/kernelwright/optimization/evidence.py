@@ -108,7 +108,7 @@ class NodeEvidence:
         lines = [line for each in profiles for line in profile_lines(each)]
         noise = max(noise_of([each.outcome for each in events]) or 0.0, CLEARLY - 1)
         lines += [*resource_lines(best.outcome.resources), *_by_workload(events, best, 1 + noise)]
-        return (*lines, *_other_configs(events, best), _noise_words(noise), *failed)
+        return (*lines, *_other_configs(events, best), _noise_words(noise), *_error_words(best.outcome), *failed)
 
     def _counters(self, view: RunView, event: Evaluated) -> Mapping[str, Mapping[str, float]]:
         """The counters of the longest kernel on each workload; what was read once is kept beside the log."""
@@ -168,6 +168,14 @@ def _noise_words(noise: float) -> str:
         f"noise: two configurations whose figures differ by less than {math.ceil(100 * noise - 1e-9)} % are not told "
         "apart by these measurements; what else the machine does comes on top"
     )
+
+
+def _error_words(outcome: Passed) -> list[str]:
+    """How much of the tolerance is used up: what may still be traded for speed."""
+    if not outcome.errors:
+        return []
+    worst = max(outcome.errors, key=lambda error: error.tolerance_fraction)
+    return [f"its largest error is {worst.tolerance_fraction:.0%} of what is allowed there"]
 
 
 def _time_words(measurement: Measurement) -> str:

@@ -90,7 +90,8 @@ def profile_lines(profile: WorkloadProfile) -> list[str]:
     """The profile in words, a line each."""
     parts = []
     if "bytes_per_s" in profile.rates:
-        parts.append(f"{profile.rates['bytes_per_s'] / 1e9:,.0f} GB/s of needed traffic")
+        rate = profile.rates["bytes_per_s"] / 1e9
+        parts.append(f"{rate:,.0f} GB/s of needed traffic" if rate >= 10 else f"{rate:.2g} GB/s of needed traffic")
     if "operations_per_s" in profile.rates:
         parts.append(f"{profile.rates['operations_per_s'] / 1e12:,.3g} T operations/s")
     if "floor_share" in profile.rates:

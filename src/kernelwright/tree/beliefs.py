@@ -122,6 +122,7 @@ class Beliefs:
         is_timed: bool,
         lifts: bool = False,
         earlier: Sequence[tuple[str, float, float]] = (),
+        is_sparing: bool = False,
     ) -> None:
         """Nothing is computed yet.
 
@@ -132,7 +133,10 @@ class Beliefs:
             is_timed: whether time counts, rather than evaluations.
             lifts: whether kernels are written without parameters, and lifted into templates where that promises most.
             earlier: family, predicted and measured gain of steps in earlier runs, of which the first few count.
+            is_sparing: whether a question has to be worth it: what the rewrite of a plain kernel gained is no reason
+                then to expect as much of the next step.
         """
+        self._is_sparing = is_sparing
         self._earlier = [_came_true(*each) for each in earlier if each[1] >= USEFUL][:MOST_EARLIER]
         self._tree = tree
         self._has_model = has_model
@@ -230,8 +234,9 @@ class Beliefs:
             if gain is not None and before is not None:
                 noise = self.measured(node).deviation ** 2 + self.measured(before).deviation ** 2
                 groups[is_start(before)].append((gain, noise))
-        overall = _gain_of(overall, FRESH_WEIGHT, [*groups[True], *groups[False]])
-        return {is_first: _gain_of(overall, FRESH_WEIGHT, found) for is_first, found in groups.items()}
+        joint = _gain_of(overall, FRESH_WEIGHT, [*groups[True], *groups[False]])
+        before_any = {True: joint, False: overall if self._is_sparing else joint}
+        return {is_first: _gain_of(before_any[is_first], FRESH_WEIGHT, found) for is_first, found in groups.items()}
 
     def measured(self, node: Node) -> _Level:
         """Where a working node will be, from its own measurements: what tuning brings on average is still to come."""
@@ -372,10 +377,10 @@ def prediction_words(tree: Tree) -> str:
     if not known:
         return ""
     close = sum(abs(found - said) <= AS_PREDICTED for said, found in known)
-    share = sum(found for _, found in known) / sum(said for said, _ in known)
+    said_mean, found_mean = (math.exp(sum(each) / len(known)) for each in zip(*known, strict=True))
     return (
         f"{close} of {len(known)} predicted gains came true within 10 %; "
-        f"together they came to {max(share, 0.0):.0%} of what was predicted (in logarithms)"
+        f"in the mean {said_mean:.2f}x was predicted and {found_mean:.2f}x was measured"
     )
 
 

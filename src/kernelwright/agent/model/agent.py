@@ -151,7 +151,8 @@ class ModelAgent:
             planned = self._planned(PlanContext(task, context.tree, node, written, sample=context.sample))
             if isinstance(planned, Declined):
                 return planned
-            idea = replace(planned, key=context.idea.key)
+            told = f"{planned.key.replace('-', ' ')}: {planned.instruction}"
+            idea = replace(planned, key=context.idea.key, instruction=told if planned.text else planned.instruction)
         if idea.text:
             made = replace(written, text=idea.text, tactics=(*written.tactics, idea.key), properties=())
             return Draft(made, idea.instruction[:MOST_EXPLANATION], idea.because, idea.predicted_gain)

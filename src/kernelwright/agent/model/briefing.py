@@ -63,7 +63,9 @@ class Briefer:
         choose = ranked_window if self.settings.window == "ranked" else published_window
         source_of = None if self.source_of is None else self._shown_source
         below = self._shown(written.text, written.language, node.best_config)
-        window = window_sections(tree, choose(tree, node, role), source_of, self.evidence_of, below=below)
+        asked_at = node if role == "plan" else None
+        chosen = choose(tree, node, role)
+        window = window_sections(tree, chosen, source_of, self.evidence_of, below=below, asked_at=asked_at)
         dynamic = [constraints_section(tree, node)]
         if role == "plan":
             others = under_way_section(tree, node)
@@ -126,9 +128,13 @@ class Briefer:
         if before is None or self.source_of is None:
             return "not known"
         try:
-            return change(self.source_of(before), text) or "nothing"
+            source = self.source_of(before)
         except UserError:
             return "not known"
+        difference = change(source, text)
+        if difference and len(difference) < len(text):
+            return difference
+        return "nothing" if source == text else "nearly everything: it was written anew"
 
     def analysis_evidence(self, context: AnalyseContext, found: tuple[Finding, ...]) -> dict[str, str]:
         """Labelled facts that an analysis may cite: landscape, read-back, counters, distance to the floor."""

@@ -47,6 +47,10 @@ MOST_DIFF_LINES = 120
 MOST_SHOWN_CHARACTERS = 3000
 """Of another node's source, or of what it does differently."""
 
+MOST_GIVEN_UP = 300
+MOST_TOLD = 240
+"""Characters of why a role gave up, and of what a node does, in its one line."""
+
 MOST_UNDER_WAY_CHARACTERS = 400
 DIRECTIONS = (
     "how memory reaches the arithmetic (registers, shared or local memory, copies that run ahead, the walk's order)",
@@ -226,7 +230,8 @@ def device_section(task: Task) -> Section:
     lines += [f"- limits, as `device.NAME` in expressions: {', '.join(limits)}"] if limits else []
     lines += [f"- {words}: {device.facts[name]}" for name, words in TOLD_FACTS.items() if device.facts.get(name)]
     if task.copy_bytes_per_s:
-        lines.append(f"- measured copy bandwidth: {_three_digits(task.copy_bytes_per_s / 1e9)} GB/s")
+        moving = ", which moves with what else the host does" if device.kind == "cpu" else ""
+        lines.append(f"- measured copy bandwidth: {_three_digits(task.copy_bytes_per_s / 1e9)} GB/s{moving}")
     if task.operations_per_s:
         lines.append(f"- measured arithmetic: {_three_digits(task.operations_per_s / 1e9)} GFLOP/s")
     if more := _more_rates(task.ceilings):
@@ -322,10 +327,13 @@ def ideas_section(plan: Plan, summaries: Mapping[str, str]) -> Section | None:
 
 
 def change(before: str, after: str) -> str:
-    """What one source does differently from another, as a diff without its first lines."""
+    """What one source does differently from another, as a diff without its first lines.
+
+    Empty where that is nothing, or so much that it says less than its length is worth.
+    """
     lines = list(difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=2))[2:]
-    more = [f"... {len(lines) - MOST_DIFF_LINES} more lines"] if len(lines) > MOST_DIFF_LINES else []
-    return "\n".join([*lines[:MOST_DIFF_LINES], *more])
+    text = "\n".join(lines)
+    return text if len(lines) <= MOST_DIFF_LINES and len(text) <= MOST_SHOWN_CHARACTERS else ""
 
 
 def landscape_section(node: Node, evidence: Sequence[str] = ()) -> Section:
@@ -351,6 +359,8 @@ def landscape_section(node: Node, evidence: Sequence[str] = ()) -> Section:
 
 def outcome_words(node: Node) -> str:
     """What became of a node, in a few words."""
+    if node.failure is not None and node.failure.reason == "declined":
+        return f"given up: {_shortened(' '.join(node.failure.message.split()), MOST_GIVEN_UP)}"
     if node.failure is not None:
         return f"{node.status} at {node.failure.stage}: {node.failure.reason}"
     if node.best_value:
@@ -364,7 +374,7 @@ def digest_line(tree: Tree, node: Node) -> str:
     gain = tree.gain(node.index)
     measured = f", this step {gain:.2f}x" if gain is not None else ""
     origin = f" (from node {node.parent})" if node.parent is not None else ""
-    what = " ".join(node.instruction.split())[:160]
+    what = _shortened(" ".join(node.instruction.split()), MOST_TOLD)
     return f"- node {node.index}{origin} {node.label}: {what}: {outcome_words(node)}{predicted}{measured}"
 
 
@@ -482,6 +492,12 @@ def _distinct(nodes: Iterable[Node], *, without: set[int]) -> list[Node]:
     return found
 
 
+def _settings_line(node: Node) -> str:
+    """What came of a node, with its best parameters."""
+    settings = ", ".join(f"{name}={value}" for name, value in node.best_config.items())
+    return outcome_words(node) + (f", with {settings}" if settings else "")
+
+
 def window_sections(
     tree: Tree,
     nodes: Iterable[Node],
@@ -489,16 +505,20 @@ def window_sections(
     evidence_of: EvidenceOf | None = None,
     *,
     below: str = "",
+    asked_at: Node | None = None,
 ) -> list[Section]:
     """The nodes with what came of them and their sources, ranked in the order given.
 
     Of a source only what it does differently from `below` is shown, with which the prompt ends, where that is shorter;
-    of a long one that does nearly all differently nothing, since words and times say more for their length.
+    of a long one that does nearly all differently nothing, since words and times say more for their length. Who plans
+    at `asked_at` has a line on each node already; why a node was made is told of its children, since others began
+    elsewhere.
     """
     found = []
     for place, node in enumerate(nodes):
-        line = digest_line(tree, node)
-        parts = [line, *([f"Why: {node.because}"] if node.because else [])]
+        parts = [digest_line(tree, node)] if asked_at is None else [_settings_line(node)]
+        if node.because and (asked_at is None or node.parent == asked_at.index):
+            parts.append(f"Why: {node.because}")
         if evidence_of is not None:
             parts += list(evidence_of(node, None))[:MOST_EVIDENCE_LINES]
         if node.failure is not None and node.failure.log:
@@ -508,9 +528,9 @@ def window_sections(
         except UserError:
             source = ""
         difference = change(below, source) if source and below else ""
-        if difference and len(difference) < min(len(source), MOST_SHOWN_CHARACTERS):
+        if difference and len(difference) < len(source):
             parts += ["What its source does differently from the source below:", difference]
         elif source and len(source) < MOST_SHOWN_CHARACTERS:
             parts.append(source)
-        found.append(Section(f"An earlier attempt: node {node.index}", data("\n".join(parts)), 3 + place, line))
+        found.append(Section(f"An earlier attempt: node {node.index}", data("\n".join(parts)), 3 + place))
     return found

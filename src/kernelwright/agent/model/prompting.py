@@ -25,6 +25,9 @@ WORKED: Mapping[str, str] = {
 }
 """By a kernel's pattern: its verified template."""
 
+OPTIONS: Mapping[str, str] = {"opencl": "-cl-mad-enable", "cuda": "--use_fast_math"}
+"""By language: a compile option that a header may give."""
+
 _ASSEMBLY = re.compile(r"\basm\b")
 
 
@@ -60,7 +63,8 @@ def system_prompt(language: str, words: str, *, name: str = "system") -> str:
     """
     has_notes = resources.files(__package__).joinpath("prompts", f"notes_{language}.md").is_file()
     notes = filled(f"notes_{language}", headers=", ".join(sorted(INCLUDES))).rstrip("\n") if has_notes else ""
-    return filled(name, language=words, notes=notes, attributes=", ".join(sorted(ATTRIBUTES))).rstrip("\n") + "\n"
+    told = {"attributes": ", ".join(sorted(ATTRIBUTES)), "option": OPTIONS.get(language, "-O3")}
+    return filled(name, language=words, notes=notes, **told).rstrip("\n") + "\n"
 
 
 def data(text: str) -> str:
