@@ -1,12 +1,13 @@
 """`triton.autotune` over the space of a Triton problem, and its winner beside other configurations of it.
 
 ```
-python benchmarks/triton_device/autotuned.py PROBLEM --out FILE [--beside '{"NAME": CONFIG, ...}'] [--limit 64]
+python benchmarks/triton_device/autotuned.py PROBLEM --out FILE [--beside '{"NAME": CONFIG, ...}'] [--winner CONFIG]
 ```
 What the autotuner takes is its benchmarks, whose wall time is measured, and its builds, one after the other. To save
 time on the device, the builds are made before, in many processes, and the autotuner finds them in Triton's cache. Their
 time is the sum of what each took, times what a few of them took alone over what the same took beside others. Then its
-winner, the default and the given configurations are launched in turns from a flushed cache.
+winner, which may be given from before, the default and the given configurations are launched in turns: with a
+second-level cache full of what was written, as the autotuner has it, of what was read, and as a launch before left it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,20 +106,23 @@ def main() -> None:
     words.add_argument("problem", type=Path)
     words.add_argument("--out", type=Path, required=True)
     words.add_argument("--beside", default="{}")
-    words.add_argument("--limit", type=int, help="only so many configurations, drawn by a seed")
+    words.add_argument("--winner", help="the autotuner's, found before: only the last part is done")
     words.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     words.add_argument("--builds-only", action="store_true", help="where there is no GPU")
     given = words.parse_args()
     kernel = Built.kernel = Kernel(given.problem)
     configs = list(kernel.space)
-    if given.limit is not None and given.limit < len(configs):
-        configs = random.Random(0).sample(configs, given.limit)
     row: dict[str, Any] = {"problem": given.problem.name, "configurations": len(configs)}
 
     def told(**more: Any) -> None:
         row.update(more)
         given.out.write_text(json.dumps(row, indent=1))
 
+    beside = {name: Config(each) for name, each in json.loads(given.beside).items()}
+    beside = {"default": kernel.subject.template.default, **beside}
+    if given.winner is not None:
+        told(**in_turns({**beside, "autotune": Config(json.loads(given.winner))}, kernel.arguments()))
+        return
     with tempfile.TemporaryDirectory() as folder:
         begin_s = time.perf_counter()
         told(**built(configs, Path(folder), given.processes), builds_wall_s=time.perf_counter() - begin_s)
@@ -132,12 +136,7 @@ def main() -> None:
             built_again=len(list(Path(folder, "all").iterdir())) - known,
             autotune_s=row["benchmarks_s"] + row["builds_s"],
         )
-        beside = {name: Config(each) for name, each in json.loads(given.beside).items()}
-        told(
-            **in_turns(
-                {"default": kernel.subject.template.default, **beside, "autotune": Config(row["winner"])}, arguments
-            )
-        )
+        told(**in_turns({**beside, "autotune": Config(row["winner"])}, arguments))
 
 
 # Builds
@@ -207,19 +206,31 @@ def autotuned(configs: list[Config], arguments: dict[str, Any]) -> dict[str, Any
 
 
 def in_turns(candidates: dict[str, Config], arguments: dict[str, Any]) -> dict[str, Any]:
-    """By name, the time, and the speed beside the autotuner's winner with a bootstrapped interval of 95 %."""
-    flushed = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
-    times: dict[str, list[float]] = {name: [] for name in candidates}
+    """By state of the cache and name, the time, and the speed beside the winner's, with an interval of 95 %."""
     calls = {}
     for name, config in candidates.items():
         options, constants = Built.kernel.given(config)
         calls[name] = (Built.kernel.function[Built.kernel.grid(config)], {**arguments, **constants, **options})
         calls[name][0](**calls[name][1])
+    memory = torch.zeros(1 << 26, dtype=torch.float32, device="cuda")
+    found: dict[str, Any] = {"beside": {name: dict(each) for name, each in candidates.items()}}
+    for state, flush in {"written": memory.zero_, "read": memory.sum, "kept": None}.items():
+        times = timed(calls, flush)
+        found[f"median_ms, {state}"] = {name: statistics.median(each) for name, each in times.items()}
+        found[f"over_autotune, {state}"] = {name: interval(times["autotune"], each) for name, each in times.items()}
+    return found
+
+
+def timed(calls: Mapping[str, Any], flush: Callable[[], object] | None) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(ROUNDS):
         events = []
         for name in random.Random(turn).sample(list(calls), len(calls)):
             launch, passed = calls[name]
-            flushed.zero_()
+            if flush is None:
+                launch(**passed)
+            else:
+                flush()
             first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             first.record()
             launch(**passed)
@@ -228,11 +239,7 @@ def in_turns(candidates: dict[str, Config], arguments: dict[str, Any]) -> dict[s
         torch.cuda.synchronize()
         for name, first, last in events:
             times[name].append(first.elapsed_time(last))
-    return {
-        "median_ms": {name: statistics.median(each) for name, each in times.items()},
-        "over_autotune": {name: interval(times["autotune"], each) for name, each in times.items()},
-        "beside": {name: dict(each) for name, each in candidates.items()},
-    }
+    return times
 
 
 def interval(base: list[float], own: list[float]) -> list[float]:

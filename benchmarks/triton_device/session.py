@@ -5,10 +5,11 @@ python benchmarks/triton_device/session.py OUT.jsonl PART [PART...] --seconds 16
 ```
 Parts, in the order that is given:
 
-- `own:NAME,NAME`: tunings of these problems of benchmarks/triton_device/problems, side by side.
+- `arena:NAME,NAME@SECONDS`: tunings of these problems of benchmarks/triton_device/problems, then of the folders below
+  `--arena`, the smallest first, side by side, as many as the time allows.
 - `beside:NAME`: a tuning, then `triton.autotune` over the same space.
 - `repeat:NAME`: four more tunings of it with other seeds; then `beside:NAME` has their winners, too.
-- `arena`: tunings of the problem folders below `--arena`, side by side, as many as the time allows.
+- `again:NAME`: a line `{"winner": CONFIG, "beside": {"NAME": CONFIG}}` in `--known`/NAME.json, launched in turns.
 
 Each tuning is a process with a time limit. What is known is a line of OUT.jsonl as soon as it is.
 """
@@ -39,7 +40,6 @@ class Session:
         self._begin_s = time.monotonic()
         self._end_s = self._begin_s + given.seconds
         self._out: Path = given.out
-        self._arena: Path | None = given.arena
         self._given = given
         self._lock = threading.Lock()
         self._winners: dict[str, dict[str, Any]] = {}
@@ -53,20 +53,24 @@ class Session:
         return self._end_s - time.monotonic()
 
     def run(self, part: str) -> None:
-        begin_s, (kind, _, names) = time.monotonic(), part.partition(":")
+        begin_s, (told, _, limit) = time.monotonic(), part.partition("@")
+        kind, _, names = told.partition(":")
+        end_s, self._end_s = self._end_s, min(self._end_s, begin_s + float(limit or "inf"))
         try:
-            if kind == "own":
-                self._tuned_beside([PROBLEMS / name for name in names.split(",")], "own", self._given.own_budget)
-            elif kind == "arena":
-                assert self._arena is not None
-                folders = sorted((each.parent for each in self._arena.glob("*/problem.toml")), key=order)
+            if kind == "arena":
+                folders = [PROBLEMS / each for each in names.split(",") if each]
+                if self._given.arena is not None:
+                    folders += sorted((each.parent for each in self._given.arena.glob("*/problem.toml")), key=order)
                 self._tuned_beside(folders, "arena", self._given.arena_budget)
             elif kind == "repeat":
                 self._tuned_beside([PROBLEMS / names] * 4, "repeat", self._given.budget)
+            elif kind == "again":
+                self._again(names)
             else:
                 self._beside(names)
         except Exception as error:  # the other parts are worth their time
             self._tell("errors", {"part": part, "error": f"{type(error).__name__}: {error}"})
+        self._end_s = end_s
         self._tell("parts", {"part": part, "seconds": round(time.monotonic() - begin_s, 1)})
 
     def _tuned_beside(self, folders: list[Path], kind: str, budget: float) -> None:
@@ -96,6 +100,13 @@ class Session:
         found = self._answer("autotuned.py", words, limit_s=self.left_s)
         known = json.loads(out.read_text()) if out.is_file() else {}
         self._tell("autotune", {"problem": name, **known, **found})
+
+    def _again(self, name: str) -> None:
+        known = json.loads((self._given.known / f"{name}.json").read_text())
+        out = self._work / f"again-{name}.json"
+        words = [str(PROBLEMS / name), "--out", str(out), "--winner", json.dumps(known["winner"])]
+        found = self._answer("autotuned.py", [*words, "--beside", json.dumps(known["beside"])], limit_s=self.left_s)
+        self._tell("again", {"problem": name, **(json.loads(out.read_text()) if out.is_file() else {}), **found})
 
     def _answer(self, script: str, words: list[str], limit_s: float) -> dict[str, Any]:
         """The last line of a script as JSON, or what it said instead."""
@@ -137,11 +148,11 @@ def main() -> None:
     words.add_argument("parts", nargs="+")
     words.add_argument("--seconds", type=float, default=160)
     words.add_argument("--arena", type=Path)
+    words.add_argument("--known", type=Path)
     words.add_argument("--work", type=Path, help="for runs; default: a temporary folder")
     words.add_argument("--lanes", type=int, default=3)
     words.add_argument("--jobs", type=int, default=4, help="build processes of each of several tunings")
     words.add_argument("--budget", type=float, default=13)
-    words.add_argument("--own-budget", type=float, default=9)
     words.add_argument("--arena-budget", type=float, default=9)
     given = words.parse_args()
     session = Session(given)

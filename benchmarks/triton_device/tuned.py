@@ -49,6 +49,9 @@ def tuned(given: argparse.Namespace) -> dict[str, Any]:
     outcomes = [each.outcome for each in result.view.evaluations]
     failures = [each for each in outcomes if each.kind == "failed"]
     verdict, speedup = result.verdict, result.speedup
+    known = sorted(
+        (each for each in result.view.evaluations if each.value is not None), key=lambda each: each.value or 0
+    )
     chosen = default if verdict.keeps_baseline or result.best_config is None else dict(result.best_config)
     return {
         "chosen": chosen,
@@ -58,6 +61,7 @@ def tuned(given: argparse.Namespace) -> dict[str, Any]:
         "provisional": verdict.provisional,
         "rounds": verdict.rounds,
         "evaluations": len(outcomes),
+        "best_in_search": [[round(each.value or 0, 4), dict(each.config)] for each in known[:6]],
         "feasible": result.view.started.space["feasible_count"],
         "failed": collections.Counter(f"{each.stage}: {each.reason}" for each in failures),
         "failures": [each.message[:300] for each in failures if each.stage not in ("build", "resources")][:4],

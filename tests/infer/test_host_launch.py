@@ -112,6 +112,17 @@ def test_host_code_is_left_out_of_what_is_compiled() -> None:
     assert device_text(source, "cuda") == source.replace(b"#include <vector>", b" " * 17)
 
 
+@pytest.mark.parametrize(("word", "header"), [("FLT_MAX", b"<cfloat>"), ("INT_MAX", b"<climits>")])
+def test_extreme_numbers_keep_the_header_that_host_compilers_bring_along(word: str, header: bytes) -> None:
+    source = f"#include <math.h>\n\n__global__ void f(float *y) {{ y[0] = {word}; }}\n".encode()
+    left = device_text(source, "cuda")
+    assert b"#include " + header in left
+    assert left.count(b"\n") == source.count(b"\n")
+    own = f"#define {word} 7\n".encode() + source
+    assert device_text(own, "cuda") == own
+    assert device_text(left, "cuda") == left
+
+
 def test_namespaces_with_functions_of_one_name_stay() -> None:
     source = b"namespace fast { __device__ float act(float x) { return 2 * x; } }\n"
     source += b"namespace slow { __device__ float act(double x) { return 3 * x; } }\n"

@@ -94,6 +94,7 @@ def test_a_maximum_keeps_nan_and_a_softmax_needs_no_mark_of_it() -> None:
     [
         ((2, 1 << 15), [1024, 2]),
         ((1, 1 << 20), [16384, 256, 1]),
+        ((1, 1 << 23), [131072, 2048, 32, 1]),
         ((300, 1 << 15), [300]),
         ((2, 1000), [2]),
         ((2, 16411), [2]),
@@ -105,6 +106,13 @@ def test_few_long_rows_are_reduced_in_parts_that_lie_side_by_side(shape: tuple[i
     assert [each.count for each in program.kernels] == counts
     if len(counts) > 1:
         assert f"k0 * {counts[0] // shape[0]} + i1];" in program.text("opencl")
+
+
+def test_a_gpu_starts_large_launches_in_wide_blocks() -> None:
+    for rows, block in ((6, 64), (1 << 17, 256)):
+        program = lower(graph(node("y", "aten.exp.default", [rows, 2], self=X), shape=(rows, 2)))
+        assert f'block     = ["{block}"]' in program.text("cuda")
+        assert 'block     = ["64"]' in program.text("opencl")
 
 
 def test_reductions_of_a_row_that_need_no_result_of_each_other_share_their_loop() -> None:

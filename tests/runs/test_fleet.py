@@ -105,6 +105,27 @@ def test_why_an_earlier_helper_has_ended_is_not_said_of_the_next(spool: Path) ->
         assert folder.message("workers", "helper") != earlier
 
 
+def test_a_helper_has_no_keys_but_its_clusters(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of-a-model")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of-the-cluster")
+
+    def environments() -> list[bytes]:
+        """Those of this process's children that run it."""
+        children = [
+            each for task in Path("/proc/self/task").iterdir() for each in (task / "children").read_text().split()
+        ]
+        return [
+            Path(f"/proc/{each}/environ").read_bytes()
+            for each in children
+            if b"--runner" in Path(f"/proc/{each}/cmdline").read_bytes()
+        ]
+
+    with helped(SpoolFolder(spool), "slurm:local"):
+        wait_until(lambda: bool(environments()))
+        found = environments()
+    assert all(b"of-the-cluster" in each and b"of-a-model" not in each for each in found)
+
+
 def test_a_run_that_begins_once_its_machine_is_stopped_waits_for_nobody(
     plain: Path, tmp_path: Path, spool: Path
 ) -> None:

@@ -21,6 +21,8 @@
 struct uint3 { unsigned x, y, z; };
 struct uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(16) float4 { float x, y, z, w; };
+static inline float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
 static uint3 threadIdx, blockIdx;
 static uint3 blockDim, gridDim;
 static ucontext_t host_scheduler;

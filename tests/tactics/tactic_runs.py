@@ -23,7 +23,7 @@ from kernelwright.problem.model import Argument, Problem, ReferenceSpec, Role, S
 from kernelwright.source.language import Language
 from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
 from kernelwright.template.header import Header, launch_step, strip_header
-from kernelwright.template.load import load_baseline, load_template
+from kernelwright.template.load import load_baseline, load_template, template_of_text
 
 CPU = DeviceFacts("cpu", warp_size=8, vector_bytes=32, max_threads_per_block=4096, multiprocessors=4)
 GPU = DeviceFacts("gpu", warp_size=32, max_threads_per_block=1024, shared_bytes_per_block=49152, multiprocessors=132)
@@ -186,6 +186,11 @@ def inputs(subject: Subject, sizes: Mapping[str, int], *, seed: int = 0) -> dict
     return arrays
 
 
+def assert_loads(subject: Subject, rewrite: Rewrite) -> None:
+    """The rewrite is a template that a run takes: whatever it declares is used."""
+    template_of_text(subject.problem, rewrite.file_text, spec=subject.problem.kernel)
+
+
 def run(
     runner: Runner | HostRunner, subject: Subject, source: str, header: Header, config: Mapping[str, Value],
     sizes: Mapping[str, int], *, seed: int = 0, repeats: int = 0,
@@ -254,5 +259,5 @@ def measured(
     return base.best_ms, best, chosen
 
 
-__all__ = ["CPU", "GPU", "Rewrite", "Subject", "assert_same", "configs", "example", "measured", "replace", "run",
-           "subject_of"]  # fmt: skip
+__all__ = ["CPU", "GPU", "Rewrite", "Subject", "assert_loads", "assert_same", "configs", "example", "measured",
+           "replace", "run", "subject_of"]  # fmt: skip

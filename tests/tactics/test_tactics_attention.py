@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cuda_host import HostRunner, is_possible
-from tactic_runs import GPU, Subject, assert_same, configs, subject_of
+from tactic_runs import GPU, Subject, assert_loads, assert_same, configs, subject_of
 from tiling_runs import compile_cuda, has_nvrtc
 
 from kernelwright.tactics.base import NotApplicable, Rewrite
@@ -128,6 +128,36 @@ __global__ void f(const float* q, const float* k, const float* v, const int* len
     o[bh * dim + d] = a / total;
   }
 }"""
+VECTORS = """
+__global__ void f(const float* __restrict__ q, const float* __restrict__ k, const float* __restrict__ v, float* o,
+                  int len) {
+  __shared__ float s[128];
+  const int row = blockIdx.x;
+  const float4* q4 = reinterpret_cast<const float4*>(q + (size_t)row * 32);
+  for (int t = threadIdx.x; t < len; t += blockDim.x) {
+    const float4* k4 = reinterpret_cast<const float4*>(k + ((size_t)row * len + t) * 32);
+    float acc = 0.f;
+    for (int i = 0; i < 8; ++i) {
+      const float4 a = q4[i], b = k4[i];
+      acc += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+    }
+    s[t] = acc * rsqrtf(32.0f);
+  }
+  __syncthreads();
+  float most = -1e30f, total = 0.f;
+  for (int t = 0; t < len; ++t) most = fmaxf(most, s[t]);
+  for (int t = 0; t < len; ++t) total += expf(s[t] - most);
+  for (int i = threadIdx.x; i < 8; i += blockDim.x) {
+    float4 r = make_float4(0.f, 0.f, 0.f, 0.f);
+    for (int t = 0; t < len; ++t) {
+      const float4 x = reinterpret_cast<const float4*>(v + ((size_t)row * len + t) * 32)[i];
+      const float w = expf(s[t] - most);
+      r.x += w * x.x; r.y += w * x.y; r.z += w * x.z; r.w += w * x.w;
+    }
+    float4* to = reinterpret_cast<float4*>(o + (size_t)row * 32);
+    to[i] = make_float4(r.x / total, r.y / total, r.z / total, r.w / total);
+  }
+}"""
 ALONE = """
 __global__ void f(const float* q, const float* k, const float* v, float* o, int rows, int len, int dim) {
   int id = blockIdx.x * blockDim.x + threadIdx.x;
@@ -189,7 +219,15 @@ def _alone() -> Subject:
     return subject_of(ALONE, arguments, ("ceil_div(b, 32)",), ("32",), sizes, language="cuda", device=GPU)
 
 
-STYLES = {"three passes": _three_passes, "warps": _warps, "pages": _pages, "masked": _masked, "alone": _alone}
+def _vectors() -> Subject:
+    arguments = {"q": "in float32 b,32", "k": "in float32 b,n,32", "v": "in float32 b,n,32", "o": "out float32 b,32",
+                 "len": "int32 =n"}  # fmt: skip
+    sizes = [{"b": 3, "n": 70}]
+    return subject_of(VECTORS, arguments, ("b",), ("32",), sizes, language="cuda", device=GPU)
+
+
+STYLES = {"three passes": _three_passes, "warps": _warps, "pages": _pages, "masked": _masked, "alone": _alone,
+          "vectors": _vectors}  # fmt: skip
 
 
 def _split(subject: Subject) -> Rewrite | NotApplicable:
@@ -244,3 +282,11 @@ def test_attention_that_leaves_more_than_its_sum_stays() -> None:
     subject = _warps()
     more = subject.source.replace("acc[i] / total;", "acc[i] / (total + len);")
     assert isinstance(_split(replace(subject, source=more)), NotApplicable)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
+    subject = STYLES[style]()
+    result = _split(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert_loads(subject, result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from opencl_runs import Runner
-from tactic_runs import Subject, assert_same, subject_of
+from tactic_runs import Subject, assert_loads, assert_same, subject_of
 
 from kernelwright.tactics.base import NotApplicable, Rewrite
 from kernelwright.tactics.registry import tactic
@@ -119,6 +119,12 @@ STAYING = {
     "the output is read": ("acc += x", "acc += y[0] * x"),
     "the launch is asked for its size": ("= bias[k]", "= bias[k] + get_num_groups(2)"),
     "a loop's end differs": ("i < c; ++i", "i < k; ++i"),
+    "an array of the thread's own differs": ("  y[((n", "  float kept[2]; kept[0] = acc; acc = kept[0];\n  y[((n"),
+    "an array is filled under a condition that differs": (
+        "  y[((n",
+        "  float kept[2]; if (acc > 0.5f) kept[0] = 1.0f;\n  acc = kept[0];\n  y[((n",
+    ),
+    "a variable is changed by its address": ("  y[((n", "  float *at = &acc; *at = 1.0f;\n  y[((n"),
     "nothing is shared": ("x[((n * c", "x[(((n + k) * c"),
 }
 
@@ -128,3 +134,11 @@ def test_places_that_share_nothing_certain_stay(what: str) -> None:
     before, after = STAYING[what]
     assert before in BLOCKS
     assert isinstance(_jammed(_blocks(BLOCKS.replace(before, after))), NotApplicable)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
+    subject = STYLES[style]()
+    result = _jammed(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert_loads(subject, result)

@@ -529,3 +529,13 @@ def test_a_torch_function_that_one_large_value_makes_seem_right_is_no_reference(
     )
     text = text.replace("torch.softmax(x, dim=-1)", "torch.cat([torch.full_like(x[:, :1], 1e6), 0 * x[:, 1:]], 1)")
     assert "original.torch_softmax" not in (written(tmp_path, text) / "reference.py").read_text()
+
+
+def test_a_constant_that_must_have_the_value_of_another_one_gets_it(installed, tmp_path, capsys):
+    text = CUT.replace("[(triton.cdiv(rows, 32),)]", '[lambda meta: (triton.cdiv(rows, meta["ROWS"]),)]')
+    text = text.replace("WIDTH: tl.constexpr", "SAME: tl.constexpr").replace("WIDTH=64", "SAME=32")
+    text = text.replace("total * WIDTH", "total + tl.zeros((SAME,), dtype=tl.float32)")
+    template = load_template(load_problem(written(tmp_path, text)))
+    assert next(each.values for each in template.parameters if each.name == "ROWS") == (16, 32, 64, 128)
+    assert template.defines["SAME"].text == "ROWS"
+    assert "SAME = ROWS is a guess" in capsys.readouterr().out

@@ -180,6 +180,9 @@ def init(
         bool,
         typer.Option("--library", help="Of a PyTorch module: products, convolutions and attention by its library."),
     ] = False,
+    triton: Annotated[
+        bool, typer.Option("--triton", help="Of a plain map in C: a template in Triton, beside the kernel as baseline.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -205,7 +208,7 @@ def init(
     from kernelwright.cli.commands.infer import KernelWords
     from kernelwright.cli.commands.init import run_init
 
-    said = KernelWords(source, tuple(words or ()), entry, grid, block, out, call, library)
+    said = KernelWords(source, tuple(words or ()), entry, grid, block, out, call, library, triton)
     run_init(said, is_forced=force, is_json=json, suite=suite)
 
 

@@ -20,8 +20,7 @@ from kernelwright.modules.graph import Graph, GraphNode, Tensor
 from kernelwright.modules.library import VIEWS, Call, library_call, outputs_before, refs, word
 from kernelwright.modules.operators import OPERATORS
 from kernelwright.modules.stages import Kernel, Stages, in_memory, loads_of
-from kernelwright.modules.text import BLOCK, WORDS, kernel_text
-from kernelwright.problem.model import LaunchStep
+from kernelwright.modules.text import WORDS, block_of, kernel_text
 from kernelwright.source.language import Language
 from kernelwright.template.header import Header, launch_step, scratch_argument
 
@@ -65,7 +64,8 @@ class LoweredProgram:
         for place, (entry, kernel) in enumerate(zip(self.entries, self.kernels, strict=True)):
             text, arguments = kernel_text(kernel, entry, language, tensors=self.tensors, kept=self._kept(place))
             kernels.append(text)
-            steps.append(_step(entry, kernel, arguments))
+            block = block_of(kernel, language)
+            steps.append(launch_step(entry, [f"ceil_div({kernel.count}, {block})"], [str(block)], arguments=arguments))
         used = {name for step in steps for name in step.arguments or ()}
         scratch = tuple(
             scratch_argument(name, self.tensors[name].dtype, [str(self.tensors[name].count)])
@@ -85,10 +85,6 @@ class LoweredProgram:
         }
         stores = {stage.buffer for stage in self.kernels[place].stages if stage.kind in ("scan", "store")}
         return later | stores | set(self.outputs)
-
-
-def _step(entry: str, kernel: Kernel, arguments: tuple[str, ...]) -> LaunchStep:
-    return launch_step(entry, [f"ceil_div({kernel.count}, {BLOCK})"], [str(BLOCK)], arguments=arguments)
 
 
 def lower(graph: Graph, *, library: Collection[str] = ()) -> LoweredProgram:

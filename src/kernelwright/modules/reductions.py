@@ -21,6 +21,8 @@ FEW_ROWS = 256
 """Fewer rows than this do not fill a large GPU with a block each; a guess."""
 LONG_ROW = 1 << 14
 """Elements of a row from which on a second launch costs less than it brings, where rows are few; a guess."""
+MANY_PARTS = 1 << 10
+"""The same of a row of parts, whose launch is there in any case; a guess."""
 WORK_ITEMS = 1 << 17
 """Of the parts of all rows, at most; a large GPU has room for twice as many. A guess."""
 LEAST_PART = 64
@@ -88,7 +90,7 @@ def reduced(
     own = dtype if dtype not in ("float16", "bfloat16") else "float32"  # parts in memory lose no digits
     found = _by_rows(stages, source, parts, combiner, own, Tensor(shape, own))
     place = sum(not each.is_inner for each in parts[: _cut(segments, parts)])
-    return as_result(reduced(stages, found, (place,), combiner, dtype, long=LONG_ROW // 4), Tensor(kept, dtype))
+    return as_result(reduced(stages, found, (place,), combiner, dtype, long=MANY_PARTS), Tensor(kept, dtype))
 
 
 def _by_rows(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kernelwright.errors import InfrastructureError
-from kernelwright.evaluate.process.child import tied
+from kernelwright.evaluate.process.child import tied, without_secrets
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.messages import Refused, error_of
 
@@ -26,6 +26,9 @@ NAME = "helper"
 """Of its message in `workers/`: why it ends."""
 
 LOG = "helper.log"
+
+CLUSTER_PREFIXES = ("RAY_", "SLURM_")
+"""Variables of what brings the devices."""
 
 END_S = 20.0
 """How long it has to end actors and jobs."""
@@ -47,7 +50,7 @@ def helped(folder: SpoolFolder, runner: str) -> Iterator[Callable[[], None]]:
         (folder.path / "workers" / f"{NAME}.json").unlink()  # it says why an earlier one has ended
     with (
         (folder.path / LOG).open("wb") as log,
-        tied(command, stdout=log.fileno(), environment=os.environ) as process,
+        tied(command, stdout=log.fileno(), environment=_environment()) as process,
     ):
         helper = _Helper(folder, runner, process.pid)
         try:
@@ -57,6 +60,12 @@ def helped(folder: SpoolFolder, runner: str) -> Iterator[Callable[[], None]]:
             end_s = time.monotonic() + END_S
             while helper.how_it_ended() is None and time.monotonic() < end_s:
                 time.sleep(POLL_S)
+
+
+def _environment() -> dict[str, str]:
+    """Keys of models' services and the like stay here; a cluster's own tokens do not, since it is what reaches it."""
+    own = {name: value for name, value in os.environ.items() if name.startswith(CLUSTER_PREFIXES)}
+    return {**without_secrets(os.environ), **own}
 
 
 @dataclass(frozen=True, slots=True)

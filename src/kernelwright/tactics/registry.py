@@ -12,6 +12,7 @@ from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
 from kernelwright.tactics.launch.plain_launch import Plainly
 from kernelwright.tactics.recognised.attention import ATTENTION_PARTS
 from kernelwright.tactics.recognised.extremes import ROW_ORDER
+from kernelwright.tactics.recognised.products import MATRIX_ROWS
 from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
 from kernelwright.tactics.reductions.items_per_thread import BLOCK_ITEMS
 from kernelwright.tactics.reductions.private_bins import PRIVATE_BINS
@@ -33,7 +34,7 @@ from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
 from kernelwright.tactics.vectors.walks import WALK_VECTORS
 
 TACTICS: tuple[Tactic, ...] = (
-    CONTRACTION_TILES, TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES, ATTENTION_PARTS, ROW_ORDER,
+    CONTRACTION_TILES, TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES, ATTENTION_PARTS, ROW_ORDER, MATRIX_ROWS,
     GROUP_LANES, Summed(VECTOR_MAP), Plainly(ROW_REGISTERS), Summed(Plainly(ROW_SPLIT)), Summed(Plainly(ROWS)),
     Plainly(ROW_SCAN),
     Plainly(ONE_PASS), Plainly(BLOCK_JOINS), Plainly(BLOCK_ITEMS), Plainly(PRIVATE_BINS),

@@ -1,6 +1,6 @@
 # /// kernelwright
 # [parameters]
-# ROWS = { values = [1, 2, 4, 8], default = 1 }
+# ROWS = { values = [1, 2, 4], default = 1 }
 # BLOCK = { values = [256, 512, 1024, 2048], default = 1024 }
 # num_warps = { values = [1, 2, 4, 8, 16], default = 4 }
 # [launch]

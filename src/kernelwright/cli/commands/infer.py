@@ -43,6 +43,8 @@ class KernelWords:
     """Of a Triton file: `FILE::FUNCTION` that makes the call to watch."""
     library: bool = False
     """Of a PyTorch module: whether a library computes products, convolutions and attention."""
+    triton: bool = False
+    """Of a plain kernel in C: whether the template is in Triton."""
 
 
 def is_kernel_file(path: Path) -> bool:

@@ -14,6 +14,7 @@ from kernelwright.cli.commands.infer import KernelWords, five_lines, infer_words
 from kernelwright.cli.words import is_quiet
 from kernelwright.errors import Location, SpecError, UsageError
 from kernelwright.export.autotuning.t1 import import_t1
+from kernelwright.infer.inference import split_kernel
 from kernelwright.infer.model import Inferred
 from kernelwright.infer.problem_files import check_loads, files_of, headers_of
 from kernelwright.infer.program import infer_program
@@ -23,6 +24,7 @@ from kernelwright.modules.importing import import_module
 from kernelwright.modules.library import LIBRARY
 from kernelwright.modules.lowering import lower
 from kernelwright.modules.problem_files import files_of as module_files
+from kernelwright.modules.triton.from_plain import in_triton
 from kernelwright.modules.triton.importing import is_triton_file, watch_call
 from kernelwright.modules.triton.problem_files import files_of as triton_files
 from kernelwright.problem.toml.file import did_you_mean
@@ -39,6 +41,8 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False, suite
         is_json: whether to print one JSON document.
         suite: of benchmarks, whose program the source is.
     """
+    if said.triton and split_kernel(str(said.source))[0].suffix not in (".cl", ".cu"):
+        raise UsageError(f"--triton is for a plain .cl or .cu kernel, and {said.source} is none", hint="leave it out")
     if suite in DEFINITION_SUITES or (suite is None and is_definition_file(said.source)):
         _init_definition(said, is_forced=is_forced, is_json=is_json)
         return
@@ -57,6 +61,8 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False, suite
         raise UsageError(f"--library is for a PyTorch module, and {said.source} is none", hint="leave it out")
     inferred = infer_words(said, asks=False) if suite is None else _of_suite(said, suite)
     files, absent = files_of(inferred)
+    if said.triton:
+        files = in_triton(files, inferred.file)
     check_loads(inferred.file, inferred.entry, files)
     folder = said.out or Path(inferred.file.stem)
     written = write_new(folder, files, is_forced=is_forced)

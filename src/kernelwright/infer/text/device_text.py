@@ -46,7 +46,30 @@ def device_text(source: bytes, language: Language) -> bytes:
         if not used:
             break
         waiting = [each for each in waiting if each not in used]
-    return _without_host_headers(blanked)
+    return _with_limits(_without_host_headers(blanked))
+
+
+_LIMITS = (
+    ("<cfloat>", re.compile(r"\b(?:FLT|DBL)_(?:MAX|MIN|EPSILON)\b"), ("<cfloat>", "<float.h>")),
+    ("<climits>", re.compile(r"\b(?:INT|UINT|LLONG|ULLONG|SHRT|CHAR)_(?:MAX|MIN)\b"), ("<climits>", "<limits.h>")),
+)
+"""Headers of numbers that host compilers bring along by others: what asks for them, what has them."""
+
+
+def _with_limits(source: bytes) -> bytes:
+    """The file with the headers of the extreme numbers that it names, on empty lines where there are any."""
+    code = masked(source.decode("latin-1"))
+    lines = list(directives(code))
+    included = {each.rest.strip() for each in lines if each.word == "include"}
+    defined = {each.definition.name for each in lines if each.definition is not None}
+    text, rest = source, without_directives(code)
+    for header, asked, having in _LIMITS:
+        named = {each[0] for each in asked.finditer(rest)} - defined
+        if named and not included & set(having):
+            empty = re.search(rb"(?m)^[ \t]*$", text[: asked.search(rest).start()])  # type: ignore[union-attr]
+            include = f"#include {header}".encode()
+            text = include + b"\n" + text if empty is None else text[: empty.start()] + include + text[empty.end() :]
+    return text
 
 
 def _without_instances(source: bytes) -> bytes:

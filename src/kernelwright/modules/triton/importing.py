@@ -39,6 +39,8 @@ class WatchedCall:
     """Constants that say how the work is cut, and the values with which the call wrote the same."""
     tried_grids: tuple[tuple[Mapping[str, int], tuple[int, ...]], ...]
     """The grids that were guessed for these values, where no code computes them."""
+    coupled: Mapping[str, str]
+    """By constant, another one that has its value in each launch that was tried."""
     configs: tuple[Mapping[str, Any], ...]
     """What `@triton.autotune` lists."""
     reference: Mapping[str, Any] | None
@@ -119,6 +121,7 @@ def watch_call(path: Path, example: Path | None = None) -> WatchedCall:
         heuristics=tuple(found["heuristics"]),
         tried={name: tuple(values) for name, values in found["tried"].items()},
         tried_grids=tuple((values, tuple(numbers)) for values, numbers in found["tried_grids"]),
+        coupled=found["coupled"],
         configs=tuple(found["configs"]),
         reference=found["reference"],
         caller=caller,

@@ -168,6 +168,9 @@ def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
     for name, value in call.constants.items():
         if name in tuned:
             parameters.append(_parameter(call, name))
+        elif call.coupled.get(name) in tuned:
+            defines[name] = Expression.parse(call.coupled[name])
+            notes.append(f"{name} = {call.coupled[name]} is a guess: the call fails with another value of it alone")
         elif isinstance(value, int) and not isinstance(value, bool) and (size := _power_of(name, value, sizes)):
             defines[name] = Expression.parse(f"next_power_of_two({size})")
             notes.append(f"{name} = next_power_of_two({size}) is a guess")

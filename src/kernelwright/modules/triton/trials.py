@@ -8,7 +8,7 @@ into blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,8 @@ class _Tried:
     """By constant; one value alone: no other one gave the same."""
     grids: list[tuple[dict[str, int], _Grid]] = field(default_factory=list)
     """Those that were guessed, for the constants that they are for."""
+    coupled: dict[str, str] = field(default_factory=dict)
+    """By constant, another one that has its value in each launch that was tried."""
 
 
 def tried_values(
@@ -54,7 +56,7 @@ def tried_values(
         sizes: extents of tensors, and whole arguments.
 
     Returns:
-        The fields `tried` and `tried_grids` of a `WatchedCall`.
+        The fields `tried`, `tried_grids` and `coupled` of a `WatchedCall`.
     """
     found = _Tried()
     for name in tile_constants(text, kernel):
@@ -64,7 +66,7 @@ def tried_values(
     for name in block_constants(text, kernel) if not computed else ():
         if name in whole and name not in found.values:
             _try_cuts(launch, found, (name, whole[name]), grid, sizes)
-    return {"tried": found.values, "tried_grids": found.grids}
+    return {"tried": found.values, "tried_grids": found.grids, "coupled": found.coupled}
 
 
 def is_block(value: object) -> bool:
@@ -72,8 +74,10 @@ def is_block(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 2 and value & (value - 1) == 0
 
 
-def _same(launch: Launch, name: str, value: int, of: _Grids, *, is_strict: bool = True) -> list[int]:
-    """Values for a constant with which a launch writes the same, the nearest first.
+def _same(
+    launch: Launch, name: str, value: int, of: _Grids, *, also: Sequence[str] = (), is_strict: bool = True
+) -> list[int]:
+    """Values for a constant, and `also` for others, with which a launch writes the same, the nearest first.
 
     With `is_strict` one that writes something else is the end: it decides what is computed.
     """
@@ -81,7 +85,7 @@ def _same(launch: Launch, name: str, value: int, of: _Grids, *, is_strict: bool 
     for others in ([value // 2, value // 4], [2 * value, 4 * value]):
         for other in others:
             numbers = of(other) if other >= min(_LEAST_BLOCK, value) else None
-            is_same = launch({name: other}, numbers) if numbers is not None else None
+            is_same = launch(dict.fromkeys((name, *also), other), numbers) if numbers is not None else None
             if is_same is False and is_strict:
                 return []
             if not is_same:
@@ -94,7 +98,12 @@ def _try_computed(launch: Launch, found: _Tried, whole: Mapping[str, int], grid:
     deciding = {pairs[0][0] for pairs, numbers in computed.items() if len(pairs) == 1 and numbers != grid}
     for name in [each for each in whole if each in deciding and each not in found.values]:
         grids = {pairs[0][1]: numbers for pairs, numbers in computed.items() if [each for each, _ in pairs] == [name]}
-        found.values[name] = sorted([whole[name], *_same(launch, name, whole[name], grids.get, is_strict=False)])
+        same = _same(launch, name, whole[name], grids.get, is_strict=False)
+        for other in [each for each in whole if each not in (*deciding, *found.values) and whole[each] == whole[name]]:
+            if not same and other not in found.coupled:
+                same = _same(launch, name, whole[name], grids.get, also=(other,), is_strict=False)
+                found.coupled |= {other: name} if same else {}
+        found.values[name] = sorted([whole[name], *same])
 
 
 def _try_cuts(launch: Launch, found: _Tried, constant: tuple[str, int], grid: _Grid, sizes: Collection[int]) -> None:

@@ -247,7 +247,7 @@ def refuse_opaque(subject: Subject) -> None:
 
 
 _ARRANGING = frozenset(("vector-map", "coarsen", "rows", "one-pass", "vector-loops", "walk-vectors", "block-joins",
-                        "attention-parts", "row-order"))  # fmt: skip
+                        "attention-parts", "row-order", "matrix-rows"))  # fmt: skip
 
 
 def refuse_arranged(subject: Subject, *more: str) -> None:

@@ -55,7 +55,7 @@ def _parts(subject: Subject) -> Rewrite:
     _functions(writing)
     _launches(writing)
     rows = max(total_of(subject, found.rows, sizes) or 1 for sizes in subject.sizes())
-    return writing.plan.finish(
+    return writing.finish(
         "Warps take keys in vectors, blocks take parts of the keys, and a second launch joins the parts.",
         Effect(MOST, f"{rows} rows read keys and values once, in vectors, on all multiprocessors"),
     )

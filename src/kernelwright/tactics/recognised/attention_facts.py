@@ -19,18 +19,21 @@ from kernelwright.tactics.recognised.block_replay import MAX_STEPS, BlockReplay,
 from kernelwright.tactics.recognised.places import Launched, QuotedIndex, numbers_of, values_of
 from kernelwright.tactics.recognised.trials import (
     Trials,
+    covers,
     elements,
     indices,
     length_sizes,
+    once,
     row_count,
     row_threads,
     same_numbers,
     shares,
-    spread,
+    shortened,
 )
 
 _SHORT = (6, 13, 37)
 """Keys while a kernel is tried: fewer than a warp has threads, and more."""
+_MOST_KEYS = 512
 _SHORTER = (6, 9, 13)
 """The same where threads take many steps for each."""
 
@@ -65,6 +68,7 @@ class Attention:
     """How many rows there are, as an expression in sizes."""
 
 
+@once
 def attention_of(subject: Subject) -> Attention:
     """What it does.
 
@@ -76,7 +80,7 @@ def attention_of(subject: Subject) -> Attention:
     last: Unfit = Unfit(_NONE)
     for size in (*length_sizes(subject), ""):
         try:
-            return _Hypotheses(Trials(subject, written, size, _SHORT[0]), read).found()
+            return _Hypotheses(Trials(subject, written, size, shortened(subject, size, _SHORT)[0]), read).found()
         except Unfit as unfit:
             last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
     raise last
@@ -121,7 +125,7 @@ class _Hypotheses:
         Raises:
             Unfit: nothing.
         """
-        launch, run = self.trials.run(_SHORT[0], 0)
+        launch, run = self.trials.run(self.trials.shortest, 0)
         for candidate in self._candidates(launch, run):
             if self._holds(candidate):
                 count = row_count(launch, run, self.trials.out, candidate.threads)
@@ -163,7 +167,7 @@ class _Hypotheses:
                     starts = np.concatenate(list(self._starts(launch, each, length, 0, rows)))
                 except (Unfit, ValueError):
                     continue
-                if spread(starts, dim) == touched:
+                if covers(starts, dim, touched):
                     yield each
 
     def _starts(
@@ -172,12 +176,12 @@ class _Hypotheses:
         """For each row of a block: where its keys start."""
         subject = self.trials.subject
         counts = numbers_of(subject, launch, length, np.full(len(rows), block), rows)
-        for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
-            if not 0 < count < 512:
-                raise Unfit("a row has no keys, or too many to be tried")
-            index = np.arange(int(count))
-            yield values_of(subject, launch, keys.place, np.full(len(index), block), np.full(len(index), row),
-                            {keys.along: index})  # fmt: skip
+        if not len(counts) or counts.min() < 1 or counts.max() > _MOST_KEYS:
+            raise Unfit("a row has no keys, or too many to be tried")
+        index = np.concatenate([np.arange(count) for count in counts.tolist()])
+        threads = np.repeat(rows, counts)
+        starts = values_of(subject, launch, keys.place, np.full(len(index), block), threads, {keys.along: index})
+        yield from np.split(starts, np.cumsum(counts)[:-1])
 
     def _expected(self, found: Attention, launch: Launched, block: int, length: int, dim: int) -> dict[int, float]:
         """What the block must leave in memory, by place."""
@@ -200,8 +204,9 @@ class _Hypotheses:
     def _holds(self, found: Attention) -> bool:
         """Whether the formula gives what other blocks leave at other lengths."""
         dim = 0
-        first = self.trials.run(_SHORT[0], 0)[1]
-        lengths = _SHORT if first.steps * _SHORT[-1] < MAX_STEPS * _SHORT[0] else _SHORTER
+        first = self.trials.run(self.trials.shortest, 0)[1]
+        lengths: tuple[int, ...] = _SHORT if first.steps * _SHORT[-1] < MAX_STEPS * _SHORT[0] else _SHORTER
+        lengths = shortened(self.trials.subject, self.trials.size, lengths)
         for length, block in zip(lengths, (0, -1, 1), strict=True):
             launch, run = self.trials.run(length, block)
             dim = dim or row_count(launch, run, found.out.array, found.threads)
@@ -217,7 +222,7 @@ class _Hypotheses:
         """What products are multiplied with; empty where that is nothing known."""
         for text in _scales(launch, dim):
             try:
-                expected = self._expected(replace(found, scale=text), launch, 0, _SHORT[0], dim)
+                expected = self._expected(replace(found, scale=text), launch, 0, self.trials.shortest, dim)
             except Unfit:
                 return ""
             if same_numbers(run.written.get(found.out.array, {}), expected):

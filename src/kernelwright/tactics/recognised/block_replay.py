@@ -6,8 +6,9 @@ it is asked for. So blocks of the real launch run in milliseconds, whatever its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -71,6 +72,8 @@ class Address:
     """Of the array that it stands for, the outermost one left out; empty for a plain pointer."""
     is_array: bool = False
     """Whether an index gives another array."""
+    width: int = 1
+    """Numbers of an element: 4 where a pointer to `float4` points among floats."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class _Variable:
 
 
 @dataclass
-class Frame:
+class CallFrame:
     """A call: its scopes, and which threads have returned what."""
 
     scopes: list[dict[str, _Variable]]
@@ -123,11 +126,14 @@ class BlockReplay:
     """What arrays of integers hold."""
     is_coarse: bool = False
     """Whether many elements are the same."""
+    given: dict[int, Numbers] = field(default_factory=dict)
+    """By identity of an expression: a value that it is said to have."""
     written: dict[str, dict[int, float]] = field(default_factory=dict)
     """By array, what was stored where."""
     read: dict[str, list[Numbers]] = field(default_factory=dict)
     """By array, what was loaded."""
     shared: dict[int, _Memory] = field(default_factory=dict)
+    most_steps: int = MAX_STEPS
     steps: int = 0
     depth: int = 0
     """Calls within each other."""
@@ -143,7 +149,7 @@ class BlockReplay:
 
     # Running
 
-    def entry(self) -> Frame:
+    def entry(self) -> CallFrame:
         """The kernel's own frame, its parameters in it."""
         scope = {}
         for name, given in self.arguments.items():
@@ -152,7 +158,7 @@ class BlockReplay:
                 scope[name] = _Variable(pointer, None)
             else:
                 scope[name] = _Variable(self.whole(given), isinstance(given, float))
-        return Frame([scope], np.zeros(self.threads, bool))
+        return CallFrame([scope], np.zeros(self.threads, bool))
 
     def run(self) -> None:
         """The whole kernel.
@@ -169,7 +175,7 @@ class BlockReplay:
             number = (number + (1 << 63)) % (1 << 64) - (1 << 63)
         return np.full(self.threads, number)
 
-    def statement(self, node: nodes.Statement, frame: Frame, mask: Numbers) -> None:
+    def statement(self, node: nodes.Statement, frame: CallFrame, mask: Numbers) -> None:
         """One statement, for the threads of the mask."""
         mask = self._alive(frame, mask)
         if not mask.any():
@@ -199,20 +205,20 @@ class BlockReplay:
             case _:
                 raise Unfit("it has a statement that is not followed")
 
-    def _alive(self, frame: Frame, mask: Numbers) -> Numbers:
+    def _alive(self, frame: CallFrame, mask: Numbers) -> Numbers:
         mask = mask & ~frame.returned
         if self.loops:
             broken, continued = self.loops[-1]
             mask = mask & ~broken & ~continued
         return mask
 
-    def _return(self, value: nodes.Expression | None, frame: Frame, mask: Numbers) -> None:
+    def _return(self, value: nodes.Expression | None, frame: CallFrame, mask: Numbers) -> None:
         if value is not None:
             new = self.value(value, frame, mask)
             frame.result = new if frame.result is None else _merged(mask, new, frame.result)
         frame.returned |= mask
 
-    def _loop(self, node: nodes.Loop, frame: Frame, mask: Numbers) -> None:
+    def _loop(self, node: nodes.Loop, frame: CallFrame, mask: Numbers) -> None:
         frame.scopes.append({})
         if node.initial is not None:
             self.statement(node.initial, frame, mask)
@@ -235,7 +241,7 @@ class BlockReplay:
                 self.value(node.update, frame, mask)
         frame.scopes.pop()
 
-    def declare(self, each: nodes.Declarator, frame: Frame, mask: Numbers) -> None:
+    def declare(self, each: nodes.Declarator, frame: CallFrame, mask: Numbers) -> None:
         """One variable or array."""
         is_float = is_float_type(each.c_type)
         if each.extents or each.is_shared:
@@ -259,40 +265,44 @@ class BlockReplay:
             variable.value = new if isinstance(new, Address) else _merged(mask, self._as(new, is_float), start)
         frame.scopes[-1][each.name] = variable
 
-    def _fields(self, c_type: str) -> tuple[nodes.Declarator, ...] | None:
-        """The fields of a struct of numbers; None for another type."""
+    def _fields(self, c_type: str) -> Mapping[str, bool] | None:
+        """The fields of a struct of numbers or a vector, and whether each is a float; None for another type."""
         words = [word for word in c_type.split() if word not in ("const", "struct", "volatile")]
         found = self.structs.get(words[0]) if len(words) == 1 else None
-        if found and any(each.is_pointer or each.extents or is_float_type(each.c_type) is None for each in found):
+        if found is None:
+            vector = vector_type(c_type)
+            return None if vector is None else dict.fromkeys(_AXES[: vector[0]], vector[1])
+        kinds = {each.name: is_float_type(each.c_type) for each in found}
+        if any(each.is_pointer or each.extents for each in found) or None in kinds.values():
             raise Unfit(f"values of type {c_type} are not followed")
-        return found
+        return {name: bool(kind) for name, kind in kinds.items()}
 
-    def _record(self, each: nodes.Declarator, frame: Frame, mask: Numbers) -> Value:
+    def _record(self, each: nodes.Declarator, frame: CallFrame, mask: Numbers) -> Value:
         if each.initial is None:
-            fields = self._fields(each.c_type) or ()
-            return _Record({own.name: self.whole(0.0 if is_float_type(own.c_type) else 0) for own in fields})
+            fields = self._fields(each.c_type) or {}
+            return _Record({name: self.whole(0.0 if is_float else 0) for name, is_float in fields.items()})
         if isinstance(each.initial, nodes.Items):
             return self._made(each.c_type, each.initial.items, frame, mask)
         return self.value(each.initial, frame, mask)
 
-    def _made(self, c_type: str, given: tuple[nodes.Expression, ...], frame: Frame, mask: Numbers) -> Value:
+    def _made(self, c_type: str, given: tuple[nodes.Expression, ...], frame: CallFrame, mask: Numbers) -> Value:
         """A struct of the values of its fields."""
-        fields = self._fields(c_type) or ()
+        fields = self._fields(c_type) or {}
         if len(fields) != len(given):
             raise Unfit(f"a {c_type} is made in a way that is not followed")
         parts: dict[str, Numbers] = {}
-        for own, value in zip(fields, given, strict=True):
-            new = self._as(self.number(value, frame, mask), is_float_type(own.c_type))
+        for (name, is_float), value in zip(fields.items(), given, strict=True):
+            new = self._as(self.number(value, frame, mask), is_float)
             assert isinstance(new, np.ndarray)
-            parts[own.name] = new
+            parts[name] = new
         return _Record(parts)
 
-    def _reference(self, initial: nodes.Expression | None, frame: Frame) -> _Variable:
+    def _reference(self, initial: nodes.Expression | None, frame: CallFrame) -> _Variable:
         if not isinstance(initial, nodes.Name):
             raise Unfit("a reference to something that is no variable")
         return self._find(initial.name, frame)
 
-    def _array(self, each: nodes.Declarator, frame: Frame, mask: Numbers) -> Address:
+    def _array(self, each: nodes.Declarator, frame: CallFrame, mask: Numbers) -> Address:
         key = each.place.span.start
         extents = tuple(
             _DYNAMIC if extent is None else int(self.number(extent, frame, mask)[0]) for extent in each.extents
@@ -313,9 +323,12 @@ class BlockReplay:
     def _memory(self, name: str, c_type: str, count: int, *, is_shared: bool) -> _Memory:
         kind, fields = "shared" if is_shared else "private", self._fields(c_type)
         if fields is not None:
-            parts = {own.name: self._memory(name, own.c_type, count, is_shared=is_shared) for own in fields}
-            return _Memory(name, kind, False, fields=parts)
-        is_float, shape = bool(is_float_type(c_type)), (count,) if is_shared else (count, self.threads)
+            return _Memory(name, kind, False, fields={
+                own: self._numbers(name, kind, is_float, count) for own, is_float in fields.items()})  # fmt: skip
+        return self._numbers(name, kind, bool(is_float_type(c_type)), count)
+
+    def _numbers(self, name: str, kind: str, is_float: bool, count: int) -> _Memory:
+        shape = (count,) if kind == "shared" else (count, self.threads)
         return _Memory(name, kind, is_float, np.full(shape, np.nan) if is_float else np.zeros(shape, np.int64))
 
     def _fill(self, memory: _Memory, initial: nodes.Expression | None) -> None:
@@ -333,16 +346,18 @@ class BlockReplay:
 
     # Values
 
-    def number(self, node: nodes.Expression, frame: Frame, mask: Numbers) -> Numbers:
+    def number(self, node: nodes.Expression, frame: CallFrame, mask: Numbers) -> Numbers:
         """A value that is no pointer."""
         value = self.value(node, frame, mask)
         if not isinstance(value, np.ndarray):
             raise Unfit("something else is used as a number")
         return value
 
-    def value(self, node: nodes.Expression, frame: Frame, mask: Numbers) -> Value:  # noqa: C901
+    def value(self, node: nodes.Expression, frame: CallFrame, mask: Numbers) -> Value:  # noqa: C901
         """An expression's value for the threads of the mask; anything for others."""
         self._step()
+        if id(node) in self.given:
+            return self.given[id(node)]
         if text := query_text(node):
             return self._query(text)
         match node:
@@ -379,16 +394,16 @@ class BlockReplay:
 
     def _step(self) -> None:
         self.steps += 1
-        if self.steps > MAX_STEPS:
+        if self.steps > self.most_steps:
             raise Unfit("a block takes too long to follow")
 
-    def _find(self, name: str, frame: Frame) -> _Variable:
+    def _find(self, name: str, frame: CallFrame) -> _Variable:
         for scope in reversed(frame.scopes):
             if name in scope:
                 return scope[name]
         raise Unfit(f"{name} is not known")
 
-    def _named(self, name: str, frame: Frame, mask: Numbers) -> Value:
+    def _named(self, name: str, frame: CallFrame, mask: Numbers) -> Value:
         try:
             found = self._find(name, frame)
         except Unfit:
@@ -397,7 +412,7 @@ class BlockReplay:
             return self.load(found.value, mask)
         return found.value
 
-    def _constant(self, name: str, frame: Frame) -> Value:
+    def _constant(self, name: str, frame: CallFrame) -> Value:
         if name in self.numbers:
             return self.whole(self.numbers[name])
         if name in self.constants:
@@ -417,7 +432,7 @@ class BlockReplay:
             raise Unfit(f"it asks for {text}")
         return self.words[word][index]
 
-    def _unary(self, node: nodes.Unary, frame: Frame, mask: Numbers) -> Value:
+    def _unary(self, node: nodes.Unary, frame: CallFrame, mask: Numbers) -> Value:
         if node.operator == "*":
             return self.load(self.pointer(node.operand, frame, mask), mask)
         if node.operator == "&":
@@ -431,7 +446,7 @@ class BlockReplay:
             np.negative(inner.astype(np.int64) if inner.dtype.kind == "b" else inner) if node.operator == "-" else inner
         )
 
-    def _binary(self, node: nodes.Binary, frame: Frame, mask: Numbers) -> Value:
+    def _binary(self, node: nodes.Binary, frame: CallFrame, mask: Numbers) -> Value:
         left = self.value(node.left, frame, mask)
         if node.operator in ("&&", "||"):
             assert isinstance(left, np.ndarray)
@@ -443,13 +458,13 @@ class BlockReplay:
         right = self.value(node.right, frame, mask)
         return right if node.operator == "," else _arithmetic(node.operator, left, right)
 
-    def _assign(self, node: nodes.Assign, frame: Frame, mask: Numbers) -> Value:
+    def _assign(self, node: nodes.Assign, frame: CallFrame, mask: Numbers) -> Value:
         new = self.value(node.value, frame, mask)
         if node.operator != "=":
             new = _arithmetic(node.operator[:-1], self.value(node.target, frame, mask), new)
         return self.store(node.target, new, frame, mask)
 
-    def store(self, target: nodes.Expression, new: Value, frame: Frame, mask: Numbers) -> Value:
+    def store(self, target: nodes.Expression, new: Value, frame: CallFrame, mask: Numbers) -> Value:
         """A value into a variable or memory."""
         if isinstance(target, nodes.Member) and isinstance(target.base, nodes.Name):
             owner = self._find(target.base.name, frame)
@@ -467,15 +482,21 @@ class BlockReplay:
             place = variable.value
         else:
             place = self.place(target, frame, mask)
-        memory, offset = place.memory, place.offset
-        if memory.fields and isinstance(new, _Record):
-            for name, part in memory.fields.items():
-                self._put(Address(part, offset), new.fields[name], mask)
+        memory = place.memory
+        if isinstance(new, _Record) and (memory.fields or place.width > 1):
+            for name, part in self._parts(place).items():
+                self._put(part, new.fields[name], mask)
             return new
-        if not isinstance(new, np.ndarray) or place.is_array or memory.fields:
+        if not isinstance(new, np.ndarray) or place.is_array or memory.fields or place.width > 1:
             raise Unfit("a pointer is stored in memory")
         self._put(place, new, mask)
         return new
+
+    def _parts(self, place: Address) -> dict[str, Address]:
+        """Where the fields of a struct or vector stand."""
+        if place.memory.fields:
+            return {name: Address(part, place.offset) for name, part in place.memory.fields.items()}
+        return {_AXES[lane]: Address(place.memory, place.offset + lane) for lane in range(place.width)}
 
     def _put(self, place: Address, new: Numbers, mask: Numbers) -> None:
         memory, offset = place.memory, place.offset
@@ -494,8 +515,8 @@ class BlockReplay:
         memory = place.memory
         if place.is_array:
             return place
-        if memory.fields:
-            parts = {name: self.load(Address(part, place.offset), mask) for name, part in memory.fields.items()}
+        if memory.fields or place.width > 1:
+            parts = {name: self.load(part, mask) for name, part in self._parts(place).items()}
             return _Record({name: part for name, part in parts.items() if isinstance(part, np.ndarray)})
         if memory.kind == "global":
             return self._given(place, mask)
@@ -524,33 +545,33 @@ class BlockReplay:
             raise Unfit(f"{place.memory.name} is used beyond its end")
         return at
 
-    def pointer(self, node: nodes.Expression, frame: Frame, mask: Numbers) -> Address:
+    def pointer(self, node: nodes.Expression, frame: CallFrame, mask: Numbers) -> Address:
         """A value that is a pointer."""
         value = self.value(node, frame, mask)
         if not isinstance(value, Address):
             raise Unfit("a number is used as a pointer")
         return value
 
-    def place(self, node: nodes.Expression, frame: Frame, mask: Numbers) -> Address:
+    def place(self, node: nodes.Expression, frame: CallFrame, mask: Numbers) -> Address:
         """Where an expression that may be assigned to stands in memory."""
         match node:
             case nodes.Element(base=base, index=index):
                 whole = self.pointer(base, frame, mask)
-                step = int(np.prod(whole.extents)) if whole.is_array else 1
+                step = int(np.prod(whole.extents)) if whole.is_array else whole.width
                 offset = whole.offset + self.number(index, frame, mask).astype(np.int64) * step
-                return Address(whole.memory, offset, whole.extents[1:], len(whole.extents) > 1)
+                return Address(whole.memory, offset, whole.extents[1:], len(whole.extents) > 1, whole.width)
             case nodes.Unary(operator="*", operand=operand):
                 return self.pointer(operand, frame, mask)
             case nodes.Member(base=nodes.Element() as base, name=name, is_arrow=False):
-                whole = self.place(base, frame, mask)
-                if name in whole.memory.fields:
-                    return Address(whole.memory.fields[name], whole.offset)
+                parts = self._parts(self.place(base, frame, mask))
+                if name in parts:
+                    return parts[name]
             case nodes.Name(name=name) if (found := self._find(name, frame)).is_cell:
                 assert isinstance(found.value, Address)
                 return found.value
         raise Unfit("it stores in a way that is not followed")
 
-    def _cast(self, node: nodes.Cast, frame: Frame, mask: Numbers) -> Value:
+    def _cast(self, node: nodes.Cast, frame: CallFrame, mask: Numbers) -> Value:
         if self._fields(node.c_type) is not None and len(node.operands) != 1:
             return self._made(node.c_type, node.operands, frame, mask)
         if len(node.operands) != 1:
@@ -566,7 +587,11 @@ class BlockReplay:
 
     def _retyped(self, pointer: Address, node: nodes.Cast) -> Address:
         """_Memory that the launch sizes, as an array of another type; each place that one starts at has its own."""
-        memory, is_float = pointer.memory, is_float_type(node.c_type)
+        memory, vector = pointer.memory, vector_type(node.c_type)
+        is_float = is_float_type(node.c_type) if vector is None else vector[1]
+        is_whole = not memory.fields and not pointer.is_array and memory.kind != "private"
+        if is_whole and is_float == memory.is_float and (memory.kind == "global" or len(memory.data) != _DYNAMIC):
+            return replace(pointer, extents=(), width=1 if vector is None else vector[0])
         if memory.kind != "shared" or len(memory.data) != _DYNAMIC or is_float is None:
             raise Unfit("a pointer becomes one to another type")
         if (pointer.offset != pointer.offset[0]).any():
@@ -575,7 +600,7 @@ class BlockReplay:
         if key not in self.shared:
             data = np.full(_DYNAMIC, np.nan) if is_float else np.zeros(_DYNAMIC, np.int64)
             self.shared[key] = _Memory(memory.name, "shared", is_float, data)
-        return Address(self.shared[key], self.whole(0))
+        return Address(self.shared[key], self.whole(0), width=1 if vector is None else vector[0])
 
     def _as(self, value: Value, is_float: bool | None) -> Value:
         if not isinstance(value, np.ndarray) or is_float is None:
@@ -584,7 +609,7 @@ class BlockReplay:
 
     # Calls
 
-    def _call(self, node: nodes.Call, frame: Frame, mask: Numbers) -> Value:
+    def _call(self, node: nodes.Call, frame: CallFrame, mask: Numbers) -> Value:
         name = node.function
         if barrier_scope(name) is not None or does_nothing(name):
             return self.whole(0)
@@ -595,10 +620,16 @@ class BlockReplay:
             return self.load(self.pointer(node.arguments[0], frame, mask), mask)
         if name.startswith("__shfl"):
             return self._exchanged(node, frame, mask)
+        if name.startswith("make_") and self._fields(name.removeprefix("make_")) is not None:
+            return self._made(name.removeprefix("make_"), node.arguments, frame, mask)
+        if name in _OF_VECTORS:
+            whole, part = self.value(node.arguments[0], frame, mask), _OF_VECTORS[name]
+            if isinstance(whole, _Record):
+                return whole.fields[part] if part else whole
         values = [self.number(each, frame, mask) for each in node.arguments]
         return _computed(name, values)
 
-    def _called(self, function: nodes.Function, node: nodes.Call, frame: Frame, mask: Numbers) -> Value:
+    def _called(self, function: nodes.Function, node: nodes.Call, frame: CallFrame, mask: Numbers) -> Value:
         scope: dict[str, _Variable] = {}
         if self.depth > _DEEPEST:
             raise Unfit(f"{function.name} calls itself")
@@ -614,7 +645,7 @@ class BlockReplay:
             value = self.value(argument, frame, mask)
             kind = is_float_type(parameter.c_type) if isinstance(value, np.ndarray) else None
             scope[parameter.name] = _Variable(self._as(value, kind), kind)
-        inner, loops, self.loops = Frame([scope], ~mask), self.loops, []
+        inner, loops, self.loops = CallFrame([scope], ~mask), self.loops, []
         self.depth += 1
         self.statement(function.body, inner, mask)
         self.depth -= 1
@@ -623,7 +654,7 @@ class BlockReplay:
             return self.whole(0) if inner.result is None else inner.result
         return self._as(inner.result, is_float_type(function.c_type))
 
-    def _exchanged(self, node: nodes.Call, frame: Frame, mask: Numbers) -> Value:
+    def _exchanged(self, node: nodes.Call, frame: CallFrame, mask: Numbers) -> Value:
         """`__shfl_xor_sync(mask, value, distance, width)` and its relatives."""
         name = node.function
         given = node.arguments[1:] if name.endswith("_sync") else node.arguments
@@ -648,10 +679,28 @@ class BlockReplay:
 # Arithmetic
 
 
+_AXES = ("x", "y", "z", "w")
+_OF_VECTORS: Mapping[str, str] = {
+    "__half22float2": "", "__float22half2_rn": "", "__bfloat1622float2": "", "__float22bfloat162_rn": "",
+    "__low2float": "x", "__high2float": "y", "__low2half": "x", "__high2half": "y",
+}  # fmt: skip
+"""Functions that convert vectors, or take one of their numbers."""
+_VECTOR = re.compile(r"(float|double|half|__half|__nv_bfloat16|int|uint|char|uchar|short|ushort|long|longlong)([234])")
+
+
+def vector_type(c_type: str) -> tuple[int, bool] | None:
+    """How many numbers a vector type has, and whether they are floats; None for another type."""
+    words = [word for word in c_type.split() if word not in ("const", "volatile")]
+    found = _VECTOR.fullmatch(words[0]) if len(words) == 1 else None
+    return None if found is None else (int(found[2]), bool(is_float_type(found[1])))
+
+
 def is_float_type(c_type: str) -> bool | None:
     """Whether a type is a number with a fraction; None for one that is not known."""
     words = c_type.replace("const", "").replace("volatile", "").split()
     name = " ".join(words)
+    if _VECTOR.fullmatch(name):
+        return None
     if any(each in name for each in ("float", "double", "half", "bfloat", "fp8")):
         if name[-1:].isdigit() and not name.endswith(("16", "_e4m3", "_e5m2", "32", "64")):
             raise Unfit(f"values of type {name} are not followed")
@@ -686,7 +735,7 @@ def _merged(mask: Numbers, new: Value, old: Value) -> Value:
             if isinstance(new, Address) and mask.all():
                 return new
             raise Unfit("a pointer is chosen by the thread")
-        return Address(new.memory, np.where(mask, new.offset, old.offset), new.extents, new.is_array)
+        return replace(new, offset=np.where(mask, new.offset, old.offset))
     if isinstance(new, _Record) or isinstance(old, _Record):
         if not isinstance(new, _Record) or not isinstance(old, _Record):
             raise Unfit("a struct becomes a number")
@@ -724,8 +773,8 @@ def _moved(operator: str, left: Value, right: Value) -> Value:
         left, right = right, left
     if not isinstance(left, Address) or not isinstance(right, np.ndarray) or operator not in "+-" or left.is_array:
         raise Unfit("arithmetic with pointers that is not followed")
-    by = right.astype(np.int64)
-    return Address(left.memory, left.offset + by if operator == "+" else left.offset - by)
+    by = right.astype(np.int64) * left.width
+    return replace(left, offset=left.offset + by if operator == "+" else left.offset - by)
 
 
 _FUNCTIONS: Mapping[str, Callable[..., Numbers]] = {

@@ -19,7 +19,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.common.thread_queries import QUERY_VARIABLES
-from kernelwright.tactics.recognised.block_replay import BlockReplay, Frame, Numbers, Value
+from kernelwright.tactics.recognised.block_replay import BlockReplay, CallFrame, Numbers, Value
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class QuotedIndex:
         )
 
 
-def slice_of(subject: Subject, node: nodes.Expression) -> QuotedIndex:
-    """What an expression is made of.
+def slice_of(subject: Subject, node: nodes.Expression, left_out: frozenset[str] = frozenset()) -> QuotedIndex:
+    """What an expression is made of, but for what is `left_out`.
 
     Raises:
         Unfit: it depends on what changes, or on what memory of the block holds.
@@ -55,6 +55,8 @@ def slice_of(subject: Subject, node: nodes.Expression) -> QuotedIndex:
     while waiting:
         current = waiting.pop()
         for name, place in _names(current):
+            if name in left_out:
+                continue
             found = visible(body, place).get(name)
             if found is None:
                 if name in parameters and name in changed:
@@ -232,15 +234,17 @@ def replay(subject: Subject, launch: Launched, block: Numbers, thread: Numbers, 
                        launch.arguments, seed, integers_up_to(launch.most))  # fmt: skip
 
 
-def run_block(subject: Subject, launch: Launched, block: int, seed: int, *, is_coarse: bool = False) -> BlockReplay:
-    """One block, carried out; coarse numbers are often the same.
+def run_block(
+    subject: Subject, launch: Launched, block: int, seed: int, most_steps: int, *, is_coarse: bool = False
+) -> BlockReplay:  # fmt: skip
+    """One block, carried out in so many steps at most; coarse numbers are often the same.
 
     Raises:
         Unfit: it does something that is not followed.
     """
     threads = np.arange(launch.threads)
     found = replay(subject, launch, np.full(launch.threads, block), threads, seed)
-    found.is_coarse = is_coarse
+    found.is_coarse, found.most_steps = is_coarse, most_steps
     found.run()
     return found
 
@@ -256,15 +260,20 @@ def values_of(
     return run.place(what.node, frame, everyone).offset
 
 
-def numbers_of(subject: Subject, launch: Launched, what: QuotedIndex, block: Numbers, thread: Numbers) -> Numbers:
-    """An expression's value for some threads."""
+def numbers_of(
+    subject: Subject, launch: Launched, what: QuotedIndex, block: Numbers, thread: Numbers,
+    given: Mapping[int, Numbers] | None = None, seed: int = 0,
+) -> Numbers:  # fmt: skip
+    """An expression's value for some threads; `given` are values of parts, by identity of the node."""
     run, frame, everyone = _prepared(subject, launch, what, block, thread, {})
-    return run.number(what.node, frame, everyone)
+    run.given, run.seed = dict(given or {}), seed
+    with np.errstate(all="ignore"):
+        return run.number(what.node, frame, everyone)
 
 
 def _prepared(
     subject: Subject, launch: Launched, what: QuotedIndex, block: Numbers, thread: Numbers, given: Mapping[str, Numbers]
-) -> tuple[BlockReplay, Frame, Numbers]:
+) -> tuple[BlockReplay, CallFrame, Numbers]:
     run = replay(subject, launch, block, thread, 0)
     frame, everyone = run.entry(), np.ones(len(thread), bool)
     for each in what.free:

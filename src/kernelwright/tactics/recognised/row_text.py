@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernelwright.problem.model import LaunchStep
-from kernelwright.tactics.base import Subject, Unfit
+from kernelwright.source.lexer import words_of
+from kernelwright.tactics.base import Effect, Rewrite, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start
 from kernelwright.tactics.common.iteration_domain import Places, renamed_kernel
 from kernelwright.tactics.common.launches import only_shape
@@ -40,7 +41,18 @@ class RowWriting:
             name = self.plan.fresh(f"KW_{what}")
             self.words[what] = name
             self.plan.header = self.plan.header.with_define(name, text)
-            self.plan.prelude.append(f"#ifndef {name}\n#define {name} 1\n#endif\n")
+            self.plan.prelude.append(_guard(name))
+
+    def finish(self, explanation: str, effect: Effect) -> Rewrite:
+        """The rewrite, without macros that its text does not use after all."""
+        text = "".join((*self.plan.prelude, *(edit.replacement for edit in self.plan.edits)))
+        for name in [each for each in self.plan.header.defines if each in self.words.values()]:
+            guard = _guard(name)
+            if guard in self.plan.prelude and name not in words_of(text.replace(guard, "")):
+                self.plan.prelude.remove(guard)
+                defines = {each: value for each, value in self.plan.header.defines.items() if each != name}
+                self.plan.header = replace(self.plan.header, defines=defines)
+        return self.plan.finish(explanation, effect)
 
     def _threads(self, step: LaunchStep) -> str:
         """Threads that worked on a row, as an expression."""
@@ -58,7 +70,8 @@ class RowWriting:
 
     def place_function(self, what: str, array: str, place: QuotedIndex, along: str = "") -> None:
         """Where a row starts in an array, or the row of a key."""
-        text = f"(long long)(&({place.node.place.span.text(self.subject.source)}) - {array})"
+        element = place.node.place.span.text(self.subject.source)  # it may be a vector's
+        text = f"((const char *)&({element}) - (const char *){array}) / (long long)sizeof(*{array})"
         given = {along: "kw_key"} if along else {}
         self.function(what, OF_KEY, f"{quoted(self.subject, place, given)} kw_to = {text};")
 
@@ -83,6 +96,12 @@ class RowWriting:
         }  # fmt: skip
         return Places((), words)
 
+    def one_launch(self, text: str) -> LaunchStep:
+        """The kernel's body with words filled in."""
+        step = only_shape(self.subject)
+        self._kernel(text, "")
+        return step
+
     def two_launches(self, first: str, second: str, scratch: Sequence[tuple[str, str, str, str]]) -> LaunchStep:
         """Both kernels' bodies with words filled in, one launched after the other.
 
@@ -92,26 +111,13 @@ class RowWriting:
             scratch: for each array: what the text calls it, its C type, its dtype, how many elements it has.
         """
         plan, w = self.plan, self.words
-        function, step = self.subject.analysis.function, only_shape(self.subject)
-        data = self.subject.source.encode("utf-8", "surrogatepass")
-        head, body = function.name_place.span, function.body.place.span
-        between = data[head.end : body.start].decode("utf-8", "surrogatepass")
-        closing = between.rfind(")")
-        if closing < 0 or between[closing + 1 :].strip() or "__grid_constant__" in between:
-            raise Unfit("its parameters are written in a way that is not understood")
+        step = only_shape(self.subject)
         pointers = "".join(f", {c_type} *{w[what]}" for what, c_type, _, _ in scratch)
-        words = {**w, "ARGS": ", ".join(each.name for each in function.parameters)}
-        plan.insert(head.end + len(between[:closing].encode("utf-8", "surrogatepass")), pointers)
-        plan.replace(body, filled(first, words))
-        opening = data[declaration_start(self.subject.source, function) : head.start].decode("utf-8", "surrogatepass")
-        for mark in function.attributes:
-            if "__launch_bounds__" in mark.text or "__maxnreg__" in mark.text:
-                plan.replace(mark.span, "")
-                opening = opening.replace(mark.text, "")
+        head, words = self._kernel(first, pointers), {**w, "ARGS": self._arguments()}
         name = w["joined"]
-        plan.insert(
-            body.end, f"\n\n{opening}{name}{between[:closing]}{pointers}{between[closing:]}{filled(second, words)}"
-        )
+        opening, parameters, closing = head
+        end = self.subject.analysis.function.body.place.span.end
+        plan.insert(end, f"\n\n{opening}{name}{parameters}{pointers}{closing}{filled(second, words)}")
         steps = []
         for one in plan.header.steps:
             steps += [one, replace(one, entry=name)] if one == step else [one]
@@ -119,6 +125,32 @@ class RowWriting:
         for what, _, dtype, count in scratch:
             plan.header = plan.header.with_scratch(scratch_argument(w[what], dtype, (count,)), step.entry, name)
         return step
+
+    def _arguments(self) -> str:
+        return ", ".join(each.name for each in self.subject.analysis.function.parameters)
+
+    def _kernel(self, text: str, pointers: str) -> tuple[str, str, str]:
+        """Write the kernel's body and more parameters; its head before its name, its parameters, what ends them."""
+        plan, function = self.plan, self.subject.analysis.function
+        data = self.subject.source.encode("utf-8", "surrogatepass")
+        head, body = function.name_place.span, function.body.place.span
+        between = data[head.end : body.start].decode("utf-8", "surrogatepass")
+        closing = between.rfind(")")
+        if closing < 0 or between[closing + 1 :].strip() or "__grid_constant__" in between:
+            raise Unfit("its parameters are written in a way that is not understood")
+        if pointers:
+            plan.insert(head.end + len(between[:closing].encode("utf-8", "surrogatepass")), pointers)
+        plan.replace(body, filled(text, {**self.words, "ARGS": self._arguments()}))
+        opening = data[declaration_start(self.subject.source, function) : head.start].decode("utf-8", "surrogatepass")
+        for mark in function.attributes:
+            if "__launch_bounds__" in mark.text or "__maxnreg__" in mark.text:
+                plan.replace(mark.span, "")
+                opening = opening.replace(mark.text, "")
+        return opening, between[:closing], between[closing:]
+
+
+def _guard(name: str) -> str:
+    return f"#ifndef {name}\n#define {name} 1\n#endif\n"
 
 
 def filled(text: str, words: Mapping[str, str]) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from kernelwright.source import nodes
 from kernelwright.source.loop_headers import read_header
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape
-from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers
+from kernelwright.tactics.recognised.block_replay import MAX_STEPS, BlockReplay, Numbers
 from kernelwright.tactics.recognised.places import (
     Launched,
     QuotedIndex,
@@ -38,6 +40,8 @@ class Trials:
     size: str
     shortest: int
     """The length that is tried first."""
+    most_steps: int = MAX_STEPS
+    """That one block may take."""
     done: dict[object, tuple[Launched, BlockReplay]] = field(default_factory=dict)
     """Blocks that were run before."""
 
@@ -53,7 +57,8 @@ class Trials:
         key = tuple(sorted(sizes.items())), length, block, is_coarse
         if key not in self.done:
             launch = launched(self.subject, sizes, floats(self.subject, length), length)
-            run = run_block(self.subject, launch, block % launch.blocks, length, is_coarse=is_coarse)
+            number = block % launch.blocks
+            run = run_block(self.subject, launch, number, length, self.most_steps, is_coarse=is_coarse)
             self.done[key] = launch, run
         return self.done[key]
 
@@ -83,7 +88,7 @@ class Trials:
                 starts = values_of(self.subject, launch, place, np.full(len(rows), 0), rows, {})
             except Unfit:
                 continue
-            if spread(starts, count) == touched:
+            if covers(starts, count, touched):
                 return place
         return None
 
@@ -150,6 +155,37 @@ class Trials:
         return text
 
 
+Found = TypeVar("Found")
+_KEPT = 32
+_ANSWERS: OrderedDict[object, object] = OrderedDict()
+
+
+def once(recognise: Callable[[Subject], Found]) -> Callable[[Subject], Found]:
+    """A recogniser that runs each kernel once: a plan asks, and whoever takes its idea asks again.
+
+    Rewrites that are only weighed are not run at all.
+    """
+
+    def answer(subject: Subject) -> Found:
+        if subject.is_tentative:
+            raise Unfit("kernels are recognised before other steps are weighed", is_already_so=True)
+        key = (recognise.__qualname__, recognise.__module__, subject.source, subject.entry, subject.header.steps,
+               tuple(tuple(sorted(sizes.items())) for sizes in subject.sizes()), subject.problem.arguments)  # fmt: skip
+        if key not in _ANSWERS:
+            try:
+                _ANSWERS[key] = recognise(subject)
+            except Unfit as unfit:
+                _ANSWERS[key] = unfit.reason
+            while len(_ANSWERS) > _KEPT:
+                _ANSWERS.popitem(last=False)
+        found = _ANSWERS[key]
+        if isinstance(found, str):
+            raise Unfit(found)
+        return cast("Found", found)
+
+    return answer
+
+
 def length_sizes(subject: Subject) -> tuple[str, ...]:
     """Sizes that loops end at, the largest first."""
     found: dict[str, None] = {}
@@ -159,6 +195,12 @@ def length_sizes(subject: Subject) -> tuple[str, ...]:
             for each in sorted(scalar.names) if scalar is not None else ():
                 found[each] = None
     return tuple(sorted(found, key=lambda name: -subject.sizes()[0].get(name, 0)))
+
+
+def shortened(subject: Subject, size: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """Lengths to try, none beyond those of the workloads: arrays of the source may have room for no more."""
+    most = min((sizes[size] for sizes in subject.sizes() if size in sizes), default=max(lengths))
+    return tuple(min(each, most) for each in lengths)
 
 
 def rows_of(subject: Subject, array: str, count: str) -> str:
@@ -206,17 +248,24 @@ def row_count(launch: Launched, run: BlockReplay, out: str, threads: int) -> int
     return 0 if not rows or count % rows else count // rows
 
 
-def elements(run: BlockReplay, array: str) -> frozenset[int]:
-    """What a block has touched of an array."""
+def elements(run: BlockReplay, array: str) -> Numbers:
+    """What a block has touched of an array, in order."""
     if array in run.written:
-        return frozenset(run.written[array])
+        return np.unique(np.fromiter(run.written[array], np.int64))
     parts = run.read.get(array)
-    return frozenset(np.unique(np.concatenate(parts)).tolist()) if parts else frozenset()
+    if parts is None:
+        return np.zeros(0, np.int64)
+    if len(parts) > 1:
+        run.read[array] = [np.unique(np.concatenate(parts))]
+    return np.unique(run.read[array][0])
 
 
-def spread(starts: Numbers, count: int) -> frozenset[int]:
-    """All elements of rows that start there."""
-    return frozenset((np.unique(starts)[:, None] + np.arange(count)).reshape(-1).tolist())
+def covers(starts: Numbers, count: int, touched: Numbers) -> bool:
+    """Whether rows of `count` elements that start there are all that was touched."""
+    firsts = np.unique(starts)
+    if not len(touched) or len(firsts) * count < len(touched) or count > len(touched):
+        return False
+    return bool(np.array_equal(np.unique((firsts[:, None] + np.arange(count)).reshape(-1)), touched))
 
 
 def indices(place: QuotedIndex) -> Iterator[str]:

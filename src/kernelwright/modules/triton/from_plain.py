@@ -1,0 +1,60 @@
+"""The problem of a plain kernel in C as one whose template is in Triton, with the plain kernel as its baseline."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from kernelwright.errors import UsageError
+from kernelwright.infer.problem_files import write_files
+from kernelwright.problem.load.problem import load_problem
+from kernelwright.problem.model import LaunchStep
+from kernelwright.problem.toml.writing import inline_toml
+from kernelwright.tactics.base import DeviceFacts, Subject, Unfit
+from kernelwright.tactics.triton.maps import map_in_triton
+from kernelwright.template.header import Header, strip_header
+from kernelwright.template.load import load_template
+
+_KERNEL = re.compile(r"^kernel = .*$", re.MULTILINE)
+_LAUNCH = re.compile(r"^\[launch\]\n(?:\w+ = .*\n)*", re.MULTILINE)
+
+
+def in_triton(files: Mapping[str, bytes], source: Path) -> dict[str, bytes]:
+    """The files of a problem, with a Triton template more.
+
+    Args:
+        files: by name, as `infer.problem_files.files_of` gives them for a kernel with one launch.
+        source: the kernel's file, for messages.
+
+    Raises:
+        UsageError: the kernel has no words in Triton; the message says what of it.
+        SpecError: the problem does not load.
+    """
+    with tempfile.TemporaryDirectory(prefix="kernelwright-init-") as staged:
+        write_files(Path(staged), files)
+        problem = load_problem(Path(staged))
+        template = load_template(problem)
+    header = Header(parameters=(), defines={}, steps=template.steps)
+    subject = Subject.make(problem, strip_header(template.source), header, DeviceFacts("gpu"))
+    try:
+        if problem.kernel.options:
+            raise Unfit("its compile options mean nothing to Triton")
+        text, made = map_in_triton(subject)
+    except Unfit as unfit:
+        raise UsageError(
+            f"{subject.entry!r} of {source.name} does not become Triton: {unfit.reason}",
+            hint="leave out --triton: maps are written in Triton that have one launch and check their bound along x",
+        ) from None
+    name = f"{source.stem}_triton.py"
+    toml = files["problem.toml"].decode()
+    toml = _KERNEL.sub(lambda _: f"kernel = {inline_toml(name)}", toml, count=1)
+    toml = _LAUNCH.sub(lambda _: _baseline(source.name, template.steps[0]), toml, count=1)
+    return {**files, "problem.toml": toml.encode(), name: (made.render() + text).encode()}
+
+
+def _baseline(name: str, step: LaunchStep) -> str:
+    grid, block = ([each.text for each in texts] for texts in (step.grid, step.block))
+    launch = f"{{ grid = {inline_toml(grid)}, block = {inline_toml(block)} }}"
+    return f"[baseline]\nkernel = {inline_toml(name)}\nlaunch = {launch}\n"
