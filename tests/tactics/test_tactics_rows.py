@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 from opencl_runs import Runner
-from tactic_runs import assert_same, example, subject_of
+from tactic_runs import GPU, assert_same, example, subject_of
 
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.tactics.rows.threads_per_row import ROWS
@@ -254,3 +254,15 @@ def test_what_takes_nan_and_loses_it_again_depends_on_the_order_and_is_refused(s
     found = ROWS.apply(_largest("0", step))
     assert isinstance(found, NotApplicable)
     assert "what is in best after a NaN depends on the order" in found.reason
+
+
+@pytest.mark.parametrize(("rows", "cols", "factor"), [(300_000, 8, 1.05), (300_000, 64, 8.0), (3000, 8, 12.0)])
+def test_threads_that_walk_a_few_elements_each_gain_little_by_sharing(rows: int, cols: int, factor: float) -> None:
+    """A GPU is full of them, and what lies beside a thread's elements is at hand for its neighbours."""
+    source = CASES[0].source.replace("__kernel", 'extern "C" __global__').replace("__global ", "")
+    source = source.replace("get_global_id(0)", "blockIdx.x * blockDim.x + threadIdx.x")
+    sizes = [{"rows": rows, "cols": cols}]
+    subject = subject_of(source, ONE, ("ceil_div(rows, 64)",), ("64",), sizes, language="cuda", device=GPU)
+    result = ROWS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert result.effect.factor == factor

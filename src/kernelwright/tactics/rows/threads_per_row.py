@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from kernelwright.analysis.facts import Access
 from kernelwright.analysis.polynomial import ZERO, Polynomial
 from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader, read_header
@@ -31,6 +32,9 @@ from kernelwright.tactics.vectors.lane_kinds import LaneKind
 from kernelwright.tactics.vectors.lane_text import prelude
 from kernelwright.tactics.vectors.lanes import Vectorizer
 
+SHORT_WALK, MANY_ROWS = 8, 2048
+"""Elements that a thread walks, and threads for each multiprocessor, from which on sharing rows brings little: pooling
+by 2 x 2 x 2 windows, one thread each, moves 2.3 TB/s on an H100, with the softmax before it."""
 _VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
 
 
@@ -640,9 +644,27 @@ def sharing(row: RowSharing) -> Effect:
     reads = [each for each in row.subject.analysis.facts.accesses if each.loops and each.kind == "read"]
     if not any(each.contiguity in ("strided", "unknown") for each in reads if each.space == "global"):
         return Effect(1.05, "there are more threads than rows, but neighbouring ones load side by side already")
+    if _is_short(row, reads):
+        return Effect(1.05, "there are more threads than rows, but a row is so short that its lines stay at hand")
     if _fills(row):
         return Effect(12.0, "a row's threads load neighbouring memory, and its blocks fill the device without a split")
     return Effect(8.0, "neighbouring threads load neighbouring memory, and there are more threads than rows")
+
+
+def _is_short(row: RowSharing, reads: list[Access]) -> bool:
+    """Whether many threads walk a few elements each, as of a window: what one loads, it and its neighbours use."""
+    loops, units = row.subject.analysis.facts.loops, row.subject.device.multiprocessors
+    axes = row.places.axes if row.places is not None else ()
+    for sizes in row.subject.sizes():
+        totals = [total_of(row.subject, each.total, sizes) for each in axes]
+        if not units or math.prod(each or 0 for each in totals) < MANY_ROWS * units:
+            return False
+        for access in reads:
+            bounds = [loops[each].bound for each in access.loops]
+            walked = [row.subject.evaluate(each, sizes) if each is not None else None for each in bounds]
+            if any(each is None for each in walked) or math.prod(each or 0 for each in walked) > SHORT_WALK:
+                return False
+    return bool(reads)
 
 
 def _fills(row: RowSharing) -> bool:
