@@ -136,6 +136,7 @@ def test_places_that_share_nothing_certain_stay(what: str) -> None:
     assert isinstance(_jammed(_blocks(BLOCKS.replace(before, after))), NotApplicable)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("style", STYLES)
 def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
     subject = STYLES[style]()

@@ -117,6 +117,7 @@ def test_rows_that_many_outputs_need_are_left_to_tiles() -> None:
     assert "tiles" in result.reason
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("style", STYLES)
 def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
     subject = STYLES[style]
