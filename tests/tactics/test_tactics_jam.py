@@ -125,6 +125,7 @@ STAYING = {
         "  float kept[2]; if (acc > 0.5f) kept[0] = 1.0f;\n  acc = kept[0];\n  y[((n",
     ),
     "a variable is changed by its address": ("  y[((n", "  float *at = &acc; *at = 1.0f;\n  y[((n"),
+    "an index is shifted before it is divided": ("get_group_id(2) / o;", "(get_group_id(2) + 1) / o;"),
     "nothing is shared": ("x[((n * c", "x[(((n + k) * c"),
 }
 
