@@ -119,6 +119,13 @@ STAYING = {
     "the output is read": ("acc += x", "acc += y[0] * x"),
     "the launch is asked for its size": ("= bias[k]", "= bias[k] + get_num_groups(2)"),
     "a loop's end differs": ("i < c; ++i", "i < k; ++i"),
+    "an array of the thread's own differs": ("  y[((n", "  float kept[2]; kept[0] = acc; acc = kept[0];\n  y[((n"),
+    "an array is filled under a condition that differs": (
+        "  y[((n",
+        "  float kept[2]; if (acc > 0.5f) kept[0] = 1.0f;\n  acc = kept[0];\n  y[((n",
+    ),
+    "a variable is changed by its address": ("  y[((n", "  float *at = &acc; *at = 1.0f;\n  y[((n"),
+    "an index is shifted before it is divided": ("get_group_id(2) / o;", "(get_group_id(2) + 1) / o;"),
     "nothing is shared": ("x[((n * c", "x[(((n + k) * c"),
 }
 
@@ -130,6 +137,7 @@ def test_places_that_share_nothing_certain_stay(what: str) -> None:
     assert isinstance(_jammed(_blocks(BLOCKS.replace(before, after))), NotApplicable)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("style", STYLES)
 def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
     subject = STYLES[style]()

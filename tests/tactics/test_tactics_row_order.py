@@ -82,6 +82,23 @@ __global__ void f(const float *x, float *v, int *i, int n) {
   }
   if (t == 0) { v[blockIdx.x] = sv[0]; i[blockIdx.x] = si[0]; }
 }"""
+GATES = """
+__global__ void f(const float *x, float *v, int *i, int n, float scale) {
+  __shared__ float s[256];
+  const int t = blockIdx.x;
+  for (int e = threadIdx.x; e < n; e += blockDim.x) s[e] = 1.f / (1.f + expf(-x[t * n + e]));
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    float total = 0.f;
+    for (int j = 0; j < 4; ++j) {
+      int b = 0;
+      float m = -1.f;
+      for (int e = 0; e < n; ++e) if (s[e] > m) { m = s[e]; b = e; }
+      v[t * 4 + j] = m; i[t * 4 + j] = b; total += m; s[b] = -1.f;
+    }
+    for (int j = 0; j < 4; ++j) v[t * 4 + j] = v[t * 4 + j] / total * scale;
+  }
+}"""
 STRUCTS = """
 struct Best { float d; int i; };
 __device__ inline Best pick(Best a, Best b) { return (b.d < a.d || (b.d == a.d && b.i < a.i)) ? b : a; }
@@ -109,6 +126,7 @@ __global__ void f(const float *x, int *i, int n) {
 ROWS = [{"rows": 21, "n": 96}, {"rows": 9, "n": 256}]
 KEPT = {"x": "in float32 rows,n", "v": "out float32 rows,4", "i": "out int32 rows,4", "rows": "int32 =rows",
         "n": "int32 =n"}  # fmt: skip
+GATED = {name: text for name, text in KEPT.items() if name != "rows"}
 ONE = {"x": "in float32 rows,n", "v": "out float32 rows", "i": "out int32 rows", "n": "int32 =n"}
 PLACE = {"x": "in float32 rows,n", "i": "out int32 rows", "n": "int32 =n"}
 
@@ -121,6 +139,7 @@ STYLES = {
     "one thread inserts": _subject(INSERTED, KEPT, "ceil_div(rows, 8)", "8"),
     "warps in rounds": _subject(WARPS, KEPT, "ceil_div(rows, 2)", "64"),
     "a tree that prefers no place": _subject(TREE, ONE, "rows", "64"),
+    "gates in shared memory": _subject(GATES, {**GATED, "scale": "float32 =2.5"}, "rows", "32"),
     "structs in shuffles": _subject(STRUCTS, PLACE, "rows", "64"),
 }
 
@@ -175,6 +194,7 @@ def test_an_order_that_threads_race_for_stays() -> None:
     assert isinstance(_ordered(replace(STYLES["a tree that prefers no place"], source=source)), NotApplicable)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("style", STYLES)
 def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
     subject = STYLES[style]

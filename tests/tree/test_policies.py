@@ -228,6 +228,23 @@ def test_a_sparing_run_builds_upon_the_best_node_though_a_first_rewrite_gained_t
     assert "1.20x believed" in chosen.reason
 
 
+def test_fewer_plans_are_made_at_once_the_less_the_floor_leaves() -> None:
+    """Each that is on its way leaves less to the next."""
+
+    def asked_at_once(share: float) -> int:
+        events = [proposed(0, None), working(0, 1.0), tuned(0, 1.0, 0)]
+        events += [proposed(1, 0, "way", gain=25.0), working(1, 0.03), planned(1), tuned(1, 0.03, 48, expected=0.0)]
+        budget = dataclasses.replace(sparing(0.03 * share), attempts=9)
+        count = 0
+        while isinstance(GainPerCost(has_model=True).choose(Tree.of(events).idle, budget), Expansion):
+            events.append(ActionChosen(1, "expand", "why"))
+            count += 1
+        return count
+
+    counts = [asked_at_once(share) for share in (0.1, 0.7, 0.88, 0.96)]
+    assert counts[0] > counts[1] > counts[2] > counts[3] == 0
+
+
 def test_what_came_of_earlier_predictions_counts_by_kind_of_step_and_less_than_this_runs_own() -> None:
     events = lifted(idea("tile", 1.5, family="tiling"))
 

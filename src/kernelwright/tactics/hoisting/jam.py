@@ -77,9 +77,8 @@ class _Moves:
             return self._step.by
         atom = self._subject.analysis.facts.atoms[name]
         if atom.kind in ("thread", "loop", "size"):
-            return (
-                ZERO if self._step.place.partition(".")[2] != name.partition(".")[2] or atom.kind != "thread" else None
-            )
+            is_same_axis = atom.kind == "thread" and self._step.place.partition(".")[2] == name.partition(".")[2]
+            return None if is_same_axis else ZERO
         if atom.kind not in ("quotient", "remainder"):
             return None
         dividend, divisor = atom.parts
@@ -89,9 +88,16 @@ class _Moves:
         exact = by.divided(divisor)
         if exact is not None:
             return exact if atom.kind == "quotient" else ZERO
-        if not self._holds_whole_groups(divisor, by):
+        if not self._starts_groups(dividend) or not self._holds_whole_groups(divisor, by):
             return None
         return ZERO if atom.kind == "quotient" else by
+
+    def _starts_groups(self, value: Polynomial) -> bool:
+        """Whether a value counts places from the first of a group: with anything added, groups would be cut."""
+        name = value.single_name
+        return name is not None and (
+            name == self._step.place or self._subject.analysis.facts.atoms[name].kind in ("quotient", "remainder")
+        )
 
     def _holds_whole_groups(self, divisor: Polynomial, by: Polynomial) -> bool:
         """Whether a divisor can be a multiple of a group of places; notes the condition."""
@@ -142,6 +148,7 @@ def _jam(subject: Subject) -> Rewrite:
     if any(each.startswith(("gridDim", "get_num_groups", "get_global_size"))
            for each in thread_queries(subject.analysis.function.body)):  # fmt: skip
         raise Unfit("it uses the size of its launch")
+    _refuse_hidden_changes(subject)
     found = [jam for step in _steps(subject) if (jam := _of_step(subject, step)) is not None]
     if not found:
         raise Unfit("no loop loads what neighbours along an axis share, beside what they do not")
@@ -218,18 +225,56 @@ def _find_names(jam: _Jam) -> None:
 
 
 def _is_made_of(jam: _Jam, each: nodes.Declarator, body: nodes.Block) -> bool:
-    """Whether a variable takes anything that differs from place to place, or is chosen by it."""
+    """Whether a variable or an array takes anything that differs from place to place, or is chosen by it."""
     if each.initial is not None and jam.differs(each.initial):
         return True
     for node in nodes.walk(body):
         match node:
-            case nodes.Assign(target=target, value=value) if nodes.variable_of(target) == each.name:
-                if jam.differs(value):
+            case nodes.Assign(target=target, value=value) if nodes.root_name(target) == each.name:
+                if jam.differs(value) or jam.differs(target):
+                    return True
+            case nodes.Update(operand=nodes.Element() as operand) if nodes.root_name(operand) == each.name:
+                if jam.differs(operand):
                     return True
             case nodes.If(condition=condition) if jam.differs(condition) and _guarded(jam, condition) is None:
-                if each.name in nodes.assigned_names(node):
+                if each.name in nodes.assigned_names(node) | _filled(node):
                     return True
     return False
+
+
+def _filled(node: nodes.Node) -> set[str | None]:
+    """Arrays whose elements change."""
+    return {
+        nodes.root_name(each.target if isinstance(each, nodes.Assign) else each.operand) for each in nodes.walk(node)
+        if isinstance(each, nodes.Assign | nodes.Update)
+    }  # fmt: skip
+
+
+def _refuse_hidden_changes(subject: Subject) -> None:
+    """Variables may change by their names alone.
+
+    Raises:
+        Unfit: one has another name, or is given away by reference or address.
+    """
+    body = subject.analysis.function.body
+    own = {each.name for each in nodes.walk(body) if isinstance(each, nodes.Declarator)}
+    arrays = {each.name for each in nodes.walk(body) if isinstance(each, nodes.Declarator) and each.extents}
+    functions = {each.name: each for each in subject.analysis.tree.functions}
+    for node in nodes.walk(body):
+        match node:
+            case nodes.Declarator(is_reference=True):
+                raise Unfit(f"{node.name} is another name for something")
+            case nodes.Declarator(is_pointer=True, initial=initial) if initial is not None and any(
+                isinstance(each, nodes.Name) and each.name in arrays for each in nodes.walk(initial)
+            ):
+                raise Unfit(f"{node.name} points to an array of the thread's own")
+            case nodes.Unary(operator="&", operand=operand) if nodes.root_name(operand) in own:
+                raise Unfit(f"the address of {nodes.root_name(operand)} is taken")
+            case nodes.Call(function=name, arguments=arguments) if name in functions:
+                for parameter, argument in zip(functions[name].parameters, arguments, strict=False):
+                    is_given = (parameter.is_reference or parameter.is_pointer) and not parameter.is_const
+                    if is_given and nodes.root_name(argument) in own:
+                        raise Unfit(f"{name} may change what it is given")
 
 
 def _is_index(each: nodes.Declarator) -> bool:

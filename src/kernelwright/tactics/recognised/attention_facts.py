@@ -28,6 +28,7 @@ from kernelwright.tactics.recognised.trials import (
     row_threads,
     same_numbers,
     shares,
+    shortened,
 )
 
 _SHORT = (6, 13, 37)
@@ -79,7 +80,7 @@ def attention_of(subject: Subject) -> Attention:
     last: Unfit = Unfit(_NONE)
     for size in (*length_sizes(subject), ""):
         try:
-            return _Hypotheses(Trials(subject, written, size, _SHORT[0]), read).found()
+            return _Hypotheses(Trials(subject, written, size, shortened(subject, size, _SHORT)[0]), read).found()
         except Unfit as unfit:
             last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
     raise last
@@ -124,7 +125,7 @@ class _Hypotheses:
         Raises:
             Unfit: nothing.
         """
-        launch, run = self.trials.run(_SHORT[0], 0)
+        launch, run = self.trials.run(self.trials.shortest, 0)
         for candidate in self._candidates(launch, run):
             if self._holds(candidate):
                 count = row_count(launch, run, self.trials.out, candidate.threads)
@@ -203,8 +204,9 @@ class _Hypotheses:
     def _holds(self, found: Attention) -> bool:
         """Whether the formula gives what other blocks leave at other lengths."""
         dim = 0
-        first = self.trials.run(_SHORT[0], 0)[1]
-        lengths = _SHORT if first.steps * _SHORT[-1] < MAX_STEPS * _SHORT[0] else _SHORTER
+        first = self.trials.run(self.trials.shortest, 0)[1]
+        lengths: tuple[int, ...] = _SHORT if first.steps * _SHORT[-1] < MAX_STEPS * _SHORT[0] else _SHORTER
+        lengths = shortened(self.trials.subject, self.trials.size, lengths)
         for length, block in zip(lengths, (0, -1, 1), strict=True):
             launch, run = self.trials.run(length, block)
             dim = dim or row_count(launch, run, found.out.array, found.threads)
@@ -220,7 +222,7 @@ class _Hypotheses:
         """What products are multiplied with; empty where that is nothing known."""
         for text in _scales(launch, dim):
             try:
-                expected = self._expected(replace(found, scale=text), launch, 0, _SHORT[0], dim)
+                expected = self._expected(replace(found, scale=text), launch, 0, self.trials.shortest, dim)
             except Unfit:
                 return ""
             if same_numbers(run.written.get(found.out.array, {}), expected):

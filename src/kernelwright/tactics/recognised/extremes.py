@@ -106,8 +106,9 @@ def _launches(writing: _Writing) -> None:
     for index, each in enumerate(found.outputs):
         writing.place_function(f"out_{index}_at", each.array, each.place)
         name = w[f"out_{index}_at"]
+        text = f"({each.text}) * {each.factor}" if each.factor else each.text
         stores.append(f"{{ long long kw_o; {name}(@ARGS@, kw_row, 0, kw_o); "
-                      f"{each.array}[kw_o + kw_k] = ({types[each.array]})({each.text}); }}")  # fmt: skip
+                      f"{each.array}[kw_o + kw_k] = ({types[each.array]})({text}); }}")  # fmt: skip
     few = max(writing.numbers(found.count)) <= 16
     w |= {"X": found.array, "TYPE": types[found.array], "SIGN": "-" if found.is_least else "",
           "UNROLLED": '_Pragma("unroll")' if few else '_Pragma("unroll 1")',

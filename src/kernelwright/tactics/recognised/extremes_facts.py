@@ -16,17 +16,20 @@ import numpy as np
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import refuse_aliases
 from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers, arbitrary
-from kernelwright.tactics.recognised.places import Launched, QuotedIndex, numbers_of, values_of
+from kernelwright.tactics.recognised.places import Launched, QuotedIndex, launched, numbers_of, values_of
 from kernelwright.tactics.recognised.trials import (
     CLOSE,
     Trials,
     covers,
     elements,
+    float_parameters,
+    floats,
     length_sizes,
     once,
     row_count,
     row_threads,
     shares,
+    shortened,
 )
 
 _LENGTHS = (97, 64, 300)
@@ -40,7 +43,9 @@ class RowResult:
     array: str
     place: QuotedIndex
     text: str
-    """What each is, as C text of `kw_v` (the element), `kw_i` (its place), `kw_top`, `kw_all`, `kw_few`."""
+    """What each is, as C text of `kw_v` (the element), `kw_i` (its place), and of sums and the first of the row."""
+    factor: str = ""
+    """The kernel's argument that it is multiplied with; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +101,17 @@ def _softmax(chosen: Numbers, row: Numbers) -> Numbers:
     return result
 
 
+def _gates(chosen: Numbers) -> Numbers:
+    result: Numbers = 1.0 / (1.0 + np.exp(-chosen))
+    return result
+
+
 _RESULTS: Mapping[str, Callable[[Numbers, Numbers], Numbers]] = MappingProxyType({
     "kw_v": lambda chosen, row: chosen,
     "expf(kw_v - kw_top) / kw_few": lambda chosen, row: np.exp(chosen - chosen[0]) / np.exp(chosen - chosen[0]).sum(),
     "expf(kw_v - kw_top) / kw_all": _softmax,
-    "1.0f / (1.0f + expf(-kw_v))": lambda chosen, row: 1.0 / (1.0 + np.exp(-chosen)),
+    "1.0f / (1.0f + expf(-kw_v))": lambda chosen, row: _gates(chosen),
+    "1.0f / (1.0f + expf(-kw_v)) / kw_gates": lambda chosen, row: _gates(chosen) / _gates(chosen).sum(),
     "expf(kw_v - kw_top)": lambda chosen, row: np.exp(chosen - chosen[0]),
     "kw_v - kw_top - logf(kw_all)": lambda chosen, row: np.log(_softmax(chosen, row)),
 })  # fmt: skip
@@ -119,7 +130,9 @@ def extremes_of(subject: Subject) -> Extremes:
     last = Unfit(_NONE)
     for size in (*length_sizes(subject), ""):
         try:
-            return _Hypotheses(Trials(subject, outputs[0], size, _LENGTHS[0]), array, outputs).found()
+            return _Hypotheses(
+                Trials(subject, outputs[0], size, shortened(subject, size, _LENGTHS)[0]), array, outputs
+            ).found()
         except Unfit as unfit:
             last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
     raise last
@@ -153,6 +166,9 @@ class _Hypotheses:
     array: str
     outputs: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        self.lengths = shortened(self.trials.subject, self.trials.size, _LENGTHS)
+
     def found(self) -> Extremes:
         """What all trials agree on.
 
@@ -161,7 +177,7 @@ class _Hypotheses:
         """
         for candidate, length, count in self._candidates():
             if all(self._holds(candidate, length, *each) for each in self._trials()):
-                launch, _ = self.trials.run(_LENGTHS[0], 0)
+                launch, _ = self.trials.run(self.lengths[0], 0)
                 text = self.trials.count_text(launch, candidate.threads, count)
                 return replace(candidate, count=text, rows=self.trials.rows_text(candidate.threads, text),
                                length=self._length_text(length, candidate.threads))  # fmt: skip
@@ -169,11 +185,11 @@ class _Hypotheses:
 
     def _trials(self) -> Iterator[tuple[int, int, bool]]:
         """Lengths, blocks, and whether many elements are the same."""
-        yield from zip(_LENGTHS, (0, -1, 1), (True, True, True), strict=True)
-        yield from zip(_LENGTHS, (1, 0, -1), (False, False, False), strict=True)
+        yield from zip(self.lengths, (0, -1, 1), (True, True, True), strict=True)
+        yield from zip(self.lengths, (1, 0, -1), (False, False, False), strict=True)
 
     def _candidates(self) -> Iterator[tuple[Extremes, QuotedIndex, int]]:
-        launch, run = self.trials.run(_LENGTHS[0], 0)
+        launch, run = self.trials.run(self.lengths[0], 0)
         for threads in shares(launch):
             count = row_count(launch, run, self.outputs[0], threads)
             places = [self.trials.rows(launch, run, each, threads, count) if count else None for each in self.outputs]
@@ -197,13 +213,17 @@ class _Hypotheses:
         for is_least, ties in itertools.product((False, True), _TIES):
             base = replace(made, is_least=is_least, ties=ties,
                            outputs=tuple(RowResult(array, place, "kw_i") for array, place in kept))  # fmt: skip
-            if not self._holds(base, length, _LENGTHS[0], 0, True):
+            if not self._holds(base, length, self.lengths[0], 0, True):
                 continue
             outputs = list(base.outputs)
             for array, place in others:
-                texts = [t for t in _RESULTS if self._holds(
-                    replace(base, outputs=(RowResult(array, place, t),)), length, _LENGTHS[0], 0, False)]  # fmt: skip
-                outputs += [RowResult(array, place, text) for text in texts[:1]]
+                factors = ("", *float_parameters(self.trials.subject))
+                tried = (RowResult(array, place, t, by) for by, t in itertools.product(factors, _RESULTS))
+                fits = (
+                    each for each in tried
+                    if self._holds(replace(base, outputs=(each,)), length, self.lengths[0], 0, False)
+                )  # fmt: skip
+                outputs += itertools.islice(fits, 1)
             if len(outputs) == len(named):
                 yield replace(base, outputs=tuple(outputs)), length, count
 
@@ -234,6 +254,7 @@ class _Hypotheses:
             chosen = np.lexsort((order, sign * row))[:count]
             for each, out in zip(found.outputs, outs, strict=True):
                 results = chosen if each.text == "kw_i" else _RESULTS[each.text](row[chosen], row)
+                results = results * float(launch.arguments[each.factor]) if each.factor else results
                 expected[each.array].update(zip(range(int(out[index]), int(out[index]) + count), results.tolist(),
                                                 strict=True))  # fmt: skip
         return all(_agrees(run, each.array, expected[each.array]) for each in found.outputs)
@@ -244,18 +265,16 @@ class _Hypotheses:
         Raises:
             Unfit: they are not a size or a number.
         """
-        numbers = []
-        for size in (*_LENGTHS, 0):
-            launch, _ = self.trials.run(size, 0) if size else self.trials.run(self._own_length(), 0)
-            numbers.append(self._number(launch, length, threads))
-        if self.trials.size and tuple(numbers[:-1]) == _LENGTHS:
+        numbers = [self._number(self.trials.run(size, 0)[0], length, threads) for size in self.lengths]
+        if self.trials.size and tuple(numbers) == self.lengths:
             return self.trials.size
+        for sizes in self.trials.subject.sizes():
+            launch = launched(self.trials.subject, sizes, floats(self.trials.subject, 0))
+            own = launch.threads if threads == self.trials.run(self.lengths[0], 0)[0].threads else threads
+            numbers.append(self._number(launch, length, own))
         if len(set(numbers)) == 1 and numbers[0]:
             return str(numbers[0])
         raise Unfit("how long its rows are is not known in sizes")
-
-    def _own_length(self) -> int:
-        return self.trials.subject.sizes()[0].get(self.trials.size, _LENGTHS[0])
 
 
 def _agrees(run: BlockReplay, array: str, expected: Mapping[int, float]) -> bool:

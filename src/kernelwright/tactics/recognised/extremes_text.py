@@ -151,10 +151,13 @@ JOIN = r"""{
 }"""
 
 STORES = r"""const float kw_top = kw_values[0];
-  float kw_few = 0.0f;
+  float kw_few = 0.0f, kw_gates = 0.0f;
   @UNROLLED@
-  for (int kw_k = 0; kw_k < @KEPT@; ++kw_k) kw_few += expf(kw_values[kw_k] - kw_top);
-  (void)kw_all;
+  for (int kw_k = 0; kw_k < @KEPT@; ++kw_k) {
+    kw_few += expf(kw_values[kw_k] - kw_top);
+    kw_gates += 1.0f / (1.0f + expf(-kw_values[kw_k]));
+  }
+  (void)kw_all, (void)kw_gates;
   @UNROLLED@
   for (int kw_k = 0; kw_k < @KEPT@; ++kw_k) {
     const float kw_v = @SIGN@kw_values[kw_k];

@@ -32,6 +32,7 @@ from kernelwright.tactics.recognised.trials import (
     row_threads,
     same_numbers,
     shares,
+    shortened,
 )
 
 _LENGTHS = (64, 192, 96)
@@ -74,7 +75,9 @@ def product_of(subject: Subject) -> Product:
     last = Unfit(_NONE)
     for size in length_sizes(subject):
         try:
-            return _Hypotheses(Trials(subject, out, size, _LENGTHS[0], _MOST_STEPS), read).found()
+            return _Hypotheses(
+                Trials(subject, out, size, shortened(subject, size, _LENGTHS)[0], _MOST_STEPS), read
+            ).found()
         except Unfit as unfit:
             last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
     raise last
@@ -101,15 +104,18 @@ class _Hypotheses:
     trials: Trials
     read: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        self.lengths = shortened(self.trials.subject, self.trials.size, _LENGTHS)
+
     def found(self) -> Product:
         """What all trials agree on.
 
         Raises:
             Unfit: nothing.
         """
-        launch, run = self.trials.run(_LENGTHS[0], 0)
+        launch, run = self.trials.run(self.lengths[0], 0)
         for candidate, length in self._candidates(launch, run):
-            if all(self._holds(candidate, length, *each) for each in zip(_LENGTHS, (0, -1, 1), strict=True)):
+            if all(self._holds(candidate, length, *each) for each in zip(self.lengths, (0, -1, 1), strict=True)):
                 return replace(candidate, rows=self.trials.rows_text(candidate.threads, "1"), length=self.trials.size)
         raise Unfit(_NONE)
 
@@ -122,15 +128,15 @@ class _Hypotheses:
             out = trials.rows(launch, run, trials.out, threads, 1)
             for length in trials.lengths(launch, threads) if out is not None else ():
                 numbers = numbers_of(trials.subject, launch, length, *_rows_of(launch, threads, 0))
-                if (numbers != _LENGTHS[0]).any():
+                if (numbers != self.lengths[0]).any():
                     continue
-                places = {each: trials.rows(launch, run, each, threads, _LENGTHS[0]) for each in self.read}
+                places = {each: trials.rows(launch, run, each, threads, self.lengths[0]) for each in self.read}
                 for one, other in itertools.permutations([each for each in self.read if places[each]], 2):
                     for result, sums in results:
                         assert out is not None
                         made = Product(one, places[one], other, places[other], trials.out, out, "", result, sums,  # type: ignore[arg-type]
                                        threads, "")  # fmt: skip
-                        if self._is_matrix(launch, made) and self._holds(made, length, _LENGTHS[0], 0):
+                        if self._is_matrix(launch, made) and self._holds(made, length, self.lengths[0], 0):
                             yield made, length
 
     def _is_matrix(self, launch: Launched, made: Product) -> bool:

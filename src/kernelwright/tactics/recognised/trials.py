@@ -197,6 +197,12 @@ def length_sizes(subject: Subject) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: -subject.sizes()[0].get(name, 0)))
 
 
+def shortened(subject: Subject, size: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """Lengths to try, none beyond those of the workloads: arrays of the source may have room for no more."""
+    most = min((sizes[size] for sizes in subject.sizes() if size in sizes), default=max(lengths))
+    return tuple(min(each, most) for each in lengths)
+
+
 def rows_of(subject: Subject, array: str, count: str) -> str:
     """How many rows of `count` elements an array has, as an expression.
 

@@ -7,6 +7,7 @@ what it meets, so a literal double does not widen a product of floats, as it wou
 from __future__ import annotations
 
 import keyword
+import re
 from dataclasses import dataclass, field, replace
 
 from kernelwright.problem.dtypes import DTYPES, dtype_of_c_type
@@ -31,6 +32,7 @@ PLACES = {"x": "at", "y": "at_y", "z": "at_z"}
 """By axis what a program's places are called: a block of them along x, one along the others."""
 _INT_BYTES = 4
 """Of the least type that C computes in."""
+_BOUND = re.compile(r"(mask|test)\d+")
 _OWN = ("tl", "triton", "libdevice", "BLOCK", *PLACES.values())
 _TRITON_TYPES = {"bool": "int1", "float8_e4m3fn": "", "float8_e5m2": ""}
 
@@ -128,10 +130,10 @@ class _BlockText:
             case nodes.Evaluate(expression=nodes.Assign() as assigned):
                 self._assign(assigned, mask)
             case nodes.If(condition=condition, yes=yes, no=no):
-                asked = self._condition(condition, mask)
+                asked = self._bound(self._condition(condition, mask))  # once: a branch may store what it reads
                 self._statement_under(yes, self._mask(asked, mask))
                 if no is not None:
-                    self._statement_under(no, self._mask(f"({asked}) == 0", mask))
+                    self._statement_under(no, self._mask(f"{asked} == 0", mask))
             case _:
                 raise Unfit(f"a statement has no words in Triton ({type(statement).__name__.lower()})")
 
@@ -139,6 +141,12 @@ class _BlockText:
         if any(isinstance(each, nodes.Return | nodes.Jump) for each in nodes.walk(statement)):
             raise Unfit("it returns from inside a branch that does more")
         self._statement(statement, mask)
+
+    def _bound(self, text: str) -> str:
+        """A name for what is computed now."""
+        self._masks += 1
+        self.lines.append(f"test{self._masks} = {text}")
+        return f"test{self._masks}"
 
     def _mask(self, condition: str, mask: str) -> str:
         self._masks += 1
@@ -207,11 +215,13 @@ class _BlockText:
             case nodes.Binary(operator=operator, left=left, right=right):
                 return self._binary(operator, left, right, mask)
             case nodes.Conditional(condition=condition, yes=yes, no=no):
-                asked = self._condition(condition, mask)
+                known = self._value(condition, mask)
+                asked = self._bound(_asked(known))
                 one = self._value(yes, self._under(yes, asked, mask))
-                other = self._value(no, self._under(no, f"({asked}) == 0", mask))
+                other = self._value(no, self._under(no, f"{asked} == 0", mask))
                 dtype, first, second = _alike(one, other)
-                return _Value(f"tl.where({asked}, {first}, {second})", dtype)
+                is_same = known.is_same and not _is_computed(known) and _is_one(one) and _is_one(other)
+                return _Value(f"tl.where({asked}, {first}, {second})", dtype, is_same=is_same)
             case nodes.Cast(c_type=c_type, is_pointer=False, operands=(operand,), is_reinterpreting=False):
                 dtype = self._dtype(c_type)
                 inner = self._value(operand, mask)
@@ -223,12 +233,12 @@ class _BlockText:
     def _binary(self, operator: str, left: nodes.Expression, right: nodes.Expression, mask: str) -> _Value:
         if operator in ("&&", "||"):
             word = "&" if operator == "&&" else "|"
-            first = self._condition(left, mask)
-            decided = first if operator == "&&" else f"({first}) == 0"
+            first = self._bound(self._condition(left, mask))
+            decided = first if operator == "&&" else f"{first} == 0"
             second = self._condition(right, self._under(right, decided, mask))
-            return _Value(f"(({first}) {word} ({second}))", "bool")
+            return _Value(f"({first} {word} ({second}))", "bool")
         one, other = self._value(left, mask), self._value(right, mask)
-        is_same = (one.is_same or one.is_literal) and (other.is_same or other.is_literal)
+        is_same = _is_one(one) and _is_one(other)
         dtype, first, second = _alike(one, other)
         if operator in _COMPARISONS:
             return _Value(f"({first} {operator} {second})", "bool", is_same=is_same)
@@ -236,8 +246,8 @@ class _BlockText:
         if operator not in ("+", "-", "*", "/") and (is_float or operator not in ("%", "<<", ">>", "&", "|", "^")):
             raise Unfit(f"the operator {operator} has no words in Triton for {dtype}")
         is_literal = one.is_literal and other.is_literal
-        if is_literal and operator in ("/", "%") and not is_float:
-            raise Unfit("it divides a literal by a literal")
+        if is_literal and operator in ("/", "%") and not is_float:  # Python rounds down, C to zero
+            is_literal, is_same, first = False, True, _cast(first, dtype)
         word = "//" if operator == "/" and not is_float else operator
         return _Value(f"({first} {word} {second})", dtype, is_literal, is_same)
 
@@ -251,32 +261,31 @@ class _BlockText:
             return replace(given[0], text=_converted(given[0], _CONVERSIONS[name]), dtype=_CONVERSIONS[name])
         plain = name.removeprefix("std::").removeprefix("native_").removeprefix("half_")
         plain = plain.removeprefix("__") if plain.endswith("f") else plain
-        known = (*_BY_FLOAT, *_OF_TWO, "fma")
+        known, is_same = (*_BY_FLOAT, *_OF_TWO, "fma"), all(map(_is_one, given))
         plain = next((each for each in (plain, plain.removesuffix("f")) if each in known), "")
         if plain in _OF_TWO and len(given) == 2:
             dtype, one, other = _alike(*given)
-            return _Value(f"{_OF_TWO[plain]}({one}, {other})", dtype)
+            return _Value(f"{_OF_TWO[plain]}({one}, {other})", dtype, is_same=is_same)
         if plain == "fma" and len(given) == 3:
             dtype, one, other = _alike(given[0], given[1])
             dtype, product, last = _alike(_Value(f"({one} * {other})", dtype), given[2])
-            return _Value(f"({product} + {last})", dtype)
+            return _Value(f"({product} + {last})", dtype, is_same=is_same)
         if plain not in _BY_FLOAT or len(given) != (2 if plain == "pow" else 1):
             raise Unfit(f"the function {name} has no words in Triton")
         dtype = "float64" if any(each.dtype == "float64" and not each.is_literal for each in given) else "float32"
         self.uses_libdevice |= _BY_FLOAT[plain].startswith("libdevice")
         texts = [_cast(each.text, dtype) if each.is_literal else _converted(each, dtype) for each in given]
-        return _Value(f"{_BY_FLOAT[plain]}({', '.join(texts)})", dtype)
+        return _Value(f"{_BY_FLOAT[plain]}({', '.join(texts)})", dtype, is_same=is_same)
 
     def _condition(self, node: nodes.Expression, mask: str) -> str:
-        value = self._value(node, mask)
-        return value.text if value.dtype == "bool" else f"({value.text} != 0)"
+        return _asked(self._value(node, mask))
 
     def _place(self, name: str, index: nodes.Expression, mask: str) -> str:
         """An element's address for each thread, also where all have the same."""
         value = self._value(index, mask)
         if _is_float(value.dtype):
             raise Unfit(f"an index of {name} is no integer")
-        same = " + at * 0" if value.is_same or value.is_literal else ""
+        same = " + at * 0" if _is_one(value) else ""
         return f"{name_in_triton(name)} + {value.text}{same}"
 
     # Names and types
@@ -303,6 +312,23 @@ class _BlockText:
         if found is None or not _triton(found.name):
             raise Unfit(f"the type {c_type} has no name in Triton")
         return found.name
+
+
+def _asked(value: _Value) -> str:
+    """Whether a value is not 0."""
+    if _is_computed(value):  # a number, which Triton's interpreter joins with no mask
+        return f"((at * 0 + {value.text}) != 0)"
+    return value.text if value.dtype == "bool" else f"({value.text} != 0)"
+
+
+def _is_one(value: _Value) -> bool:
+    """Whether it is one number, not one for each thread."""
+    return value.is_same or value.is_literal
+
+
+def _is_computed(value: _Value) -> bool:
+    """Whether it is one number that a function of Triton gives."""
+    return _is_one(value) and "tl." in value.text
 
 
 def _alike(one: _Value, other: _Value) -> tuple[str, str, str]:
@@ -364,7 +390,7 @@ def _is_float(dtype: str) -> bool:
 
 def name_in_triton(name: str) -> str:
     """A name that means nothing else in Python or in what is written here."""
-    is_taken = keyword.iskeyword(name) or name in _OWN or name.startswith("mask")
+    is_taken = keyword.iskeyword(name) or name in _OWN or _BOUND.fullmatch(name)
     return f"{name}_" if is_taken else name
 
 
