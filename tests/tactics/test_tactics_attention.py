@@ -284,6 +284,7 @@ def test_attention_that_leaves_more_than_its_sum_stays() -> None:
     assert isinstance(_split(replace(subject, source=more)), NotApplicable)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("style", STYLES)
 def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
     subject = STYLES[style]()

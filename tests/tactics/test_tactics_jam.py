@@ -125,6 +125,7 @@ STAYING = {
         "  float kept[2]; if (acc > 0.5f) kept[0] = 1.0f;\n  acc = kept[0];\n  y[((n",
     ),
     "a variable is changed by its address": ("  y[((n", "  float *at = &acc; *at = 1.0f;\n  y[((n"),
+    "an index is shifted before it is divided": ("get_group_id(2) / o;", "(get_group_id(2) + 1) / o;"),
     "nothing is shared": ("x[((n * c", "x[(((n + k) * c"),
 }
 
@@ -136,6 +137,7 @@ def test_places_that_share_nothing_certain_stay(what: str) -> None:
     assert isinstance(_jammed(_blocks(BLOCKS.replace(before, after))), NotApplicable)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("style", STYLES)
 def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
     subject = STYLES[style]()

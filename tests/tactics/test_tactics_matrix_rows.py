@@ -117,9 +117,26 @@ def test_rows_that_many_outputs_need_are_left_to_tiles() -> None:
     assert "tiles" in result.reason
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("style", STYLES)
 def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
     subject = STYLES[style]
     result = _taken(subject)
     assert isinstance(result, Rewrite), result.reason
     assert_loads(subject, result)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+def test_a_shape_that_was_a_parameter_only_numbers_rows_afterwards() -> None:
+    shape = tactic("launch-shape")
+    assert shape is not None
+    lifted = shape.apply(STYLES["one thread a row"])
+    assert isinstance(lifted, Rewrite), lifted.reason
+    subject = STYLES["one thread a row"].rewritten(lifted)
+    result = _taken(subject)
+    assert isinstance(result, Rewrite), result.reason
+    old = {each.name for each in lifted.header.parameters}
+    assert old
+    assert not old & {name for each in result.header.defines.values() for name in each.names}
+    assert assert_same(HostRunner(), subject, result, SIZES, count=3, rtol=1e-4) > len(SIZES)

@@ -194,6 +194,7 @@ def test_an_order_that_threads_race_for_stays() -> None:
     assert isinstance(_ordered(replace(STYLES["a tree that prefers no place"], source=source)), NotApplicable)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("style", STYLES)
 def test_what_is_written_is_a_template_that_a_run_takes(style: str) -> None:
     subject = STYLES[style]

@@ -1,1 +1,1 @@
-"""What a loop repeats although nothing in it changes: done once, before the loop."""
+"""What loops repeat although nothing in it changes: done once, before the loop, or once for several places."""

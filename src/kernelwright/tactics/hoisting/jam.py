@@ -77,9 +77,8 @@ class _Moves:
             return self._step.by
         atom = self._subject.analysis.facts.atoms[name]
         if atom.kind in ("thread", "loop", "size"):
-            return (
-                ZERO if self._step.place.partition(".")[2] != name.partition(".")[2] or atom.kind != "thread" else None
-            )
+            is_same_axis = atom.kind == "thread" and self._step.place.partition(".")[2] == name.partition(".")[2]
+            return None if is_same_axis else ZERO
         if atom.kind not in ("quotient", "remainder"):
             return None
         dividend, divisor = atom.parts
@@ -89,9 +88,16 @@ class _Moves:
         exact = by.divided(divisor)
         if exact is not None:
             return exact if atom.kind == "quotient" else ZERO
-        if not self._holds_whole_groups(divisor, by):
+        if not self._starts_groups(dividend) or not self._holds_whole_groups(divisor, by):
             return None
         return ZERO if atom.kind == "quotient" else by
+
+    def _starts_groups(self, value: Polynomial) -> bool:
+        """Whether a value counts places from the first of a group: with anything added, groups would be cut."""
+        name = value.single_name
+        return name is not None and (
+            name == self._step.place or self._subject.analysis.facts.atoms[name].kind in ("quotient", "remainder")
+        )
 
     def _holds_whole_groups(self, divisor: Polynomial, by: Polynomial) -> bool:
         """Whether a divisor can be a multiple of a group of places; notes the condition."""

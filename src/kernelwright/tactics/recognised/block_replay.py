@@ -626,8 +626,9 @@ class BlockReplay:
             whole, part = self.value(node.arguments[0], frame, mask), _OF_VECTORS[name]
             if isinstance(whole, _Record):
                 return whole.fields[part] if part else whole
-        values = [self.number(each, frame, mask) for each in node.arguments]
-        return _computed(name, values)
+        if math_function(name) is None and not is_pure(name):
+            raise Unfit(f"it is not known what {name} does")
+        return _computed(name, [self.number(each, frame, mask) for each in node.arguments])
 
     def _called(self, function: nodes.Function, node: nodes.Call, frame: CallFrame, mask: Numbers) -> Value:
         scope: dict[str, _Variable] = {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import LaunchStep
 from kernelwright.source.lexer import words_of
 from kernelwright.tactics.base import Effect, Rewrite, Subject, Unfit
@@ -52,7 +54,27 @@ class RowWriting:
                 self.plan.prelude.remove(guard)
                 defines = {each: value for each, value in self.plan.header.defines.items() if each != name}
                 self.plan.header = replace(self.plan.header, defines=defines)
+        self._settle_old_shape(text)
         return self.plan.finish(explanation, effect)
+
+    def _settle_old_shape(self, text: str) -> None:
+        """Parameters of the old launch, which now only say how rows are numbered, become numbers."""
+        others = (each for each in self.subject.analysis.tree.functions if each.name != self.subject.entry)
+        used = {
+            *words_of(text),
+            *(word for each in others for word in words_of(each.place.span.text(self.subject.source))),
+        }
+        plan, old = self.plan, self.subject.header.parameters
+        numbers = {each.name: str(int(each.default)) for each in old
+                   if each.name not in used and isinstance(each.default, int)}  # fmt: skip
+        if numbers:
+            pattern = re.compile(rf"\b({'|'.join(map(re.escape, numbers))})\b")
+            defines = {
+                name: Expression.parse(pattern.sub(lambda word: numbers[word[0]], each.text))
+                if name in self.words.values() else each
+                for name, each in plan.header.defines.items()
+            }  # fmt: skip
+            plan.header = replace(plan.header, defines=defines)
 
     def _threads(self, step: LaunchStep) -> str:
         """Threads that worked on a row, as an expression."""
