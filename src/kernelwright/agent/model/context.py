@@ -344,9 +344,8 @@ def landscape_section(node: Node, evidence: Sequence[str] = ()) -> Section:
     tuning = node.tuning
     if tuning.evaluated_count:
         lines.append(f"{tuning.evaluated_count} configurations were evaluated, {tuning.failed_count} of them failed")
-    findings = [
-        each for each in tuning.findings if not evidence or not is_about_values(each)
-    ]  # evidence says it better
+    # What one parameter changes is told by the evidence, where there is some.
+    findings = [each for each in tuning.findings if not evidence or not is_about_values(each)]
     lines += [f"- {_shortened(each, MOST_FINDING_CHARACTERS)}" for each in findings]
     if evidence:
         lines.append("measured, and read back from compiler and driver, at the best parameters:")
