@@ -122,7 +122,8 @@ def _launches(writing: _Writing) -> None:
     none = None if step.shared_bytes is None else "0"
     grid = (f"ceil_div({found.rows}, {w['BLOCK']} // {w['LANES']})", w["SPLIT"])
     header = plan.header.relaunched(step.entry, grid=grid, block=(w["BLOCK"],), shared_bytes=none)
-    joined_grid = (f"ceil_div({found.rows}, 4)",)
+    blocks = f"ceil_div({found.rows}, 4)"
+    joined_grid = (f"min({blocks}, ({w['SPLIT']} - 1) * {blocks} + 1)",)  # one block where nothing is to be joined
     plan.header = header.relaunched(w["joined"], grid=joined_grid, block=("128",), shared_bytes=none)
 
 
