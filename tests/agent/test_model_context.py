@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -303,6 +304,16 @@ def test_of_a_long_attempt_that_is_all_different_words_and_times_are_told(contex
     assert "other_" not in section.text
     for words in ("2.00x as fast as the baseline", "Why: fewer loads", "9 ms"):
         assert words in section.text
+
+
+@pytest.mark.parametrize(("kind", "is_told"), [("cpu", True), ("gpu", False)])
+def test_where_the_host_does_other_things_a_verdict_is_told_as_what_it_is(
+    context: PlanContext, kind: Literal["cpu", "gpu"], is_told: bool
+) -> None:
+    made = dataclasses.replace(context.node, index=1, parent=0, best_value=0.9)
+    task = dataclasses.replace(context.task, device=dataclasses.replace(context.task.device, kind=kind))
+    text = planned(dataclasses.replace(context, task=task, tree=Tree((context.node, made))))
+    assert ("this host does other things too" in text) == is_told
 
 
 def test_a_planner_is_told_no_line_twice_and_no_reason_of_another_source(context: PlanContext) -> None:

@@ -170,6 +170,20 @@ def test_macros_over_lines_stay_macros_and_the_kernels_compile(record_run: Recor
     assert get_backend("cuda").compile(unit, device, tmp_path).unit == unit
 
 
+def test_a_pragma_has_the_value_of_a_parameter_since_nvcc_defines_no_macros_there(
+    record_run: RecordRun, tmp_path: Path
+) -> None:
+    """Found on a GPU: NVRTC compiled what nvcc refused."""
+    folder = problem(tmp_path / "p", language="cuda")
+    file = folder / "program.cu"
+    text = file.read_text().replace("  for (", "  #pragma unroll UNROLL\n  for (", 1)
+    head = "// [parameters]\n// UNROLL = { values = [1, 4], default = 1 }\n"
+    file.write_text(text.replace("// /// kernelwright\n", f"// /// kernelwright\n{head}", 1))
+    found = exported(record_run(folder, [{"UNROLL": 4}]), tmp_path / "out")
+    assert "#pragma unroll 4\n" in found
+    assert "unroll UNROLL" not in found
+
+
 def test_what_is_exported_unasked_has_the_file_for_a_module(saxpy: Path, record_run: RecordRun, tmp_path: Path) -> None:
     written = export_run(record_run(problem(tmp_path / "p"), [{}]), tmp_path / "out")
     assert "scale_model_new.py" in [path.name for path in written]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 
 import pytest
 from triton_problems import KERNEL, PROBLEM, TWO, TWO_HEADER, TWO_PROBLEM
@@ -150,3 +152,23 @@ def test_two_kernels_are_launched_one_after_the_other(installed, triton_problem)
         )
     )
     assert [each.config["BLOCK"] for each in wrong.passed] == [128]
+
+
+def test_products_of_doubles_are_doubles_whatever_they_are_added_to(tmp_path):
+    pytest.importorskip("triton")
+    pytest.importorskip("torch")
+    (tmp_path / "product.py").write_text(
+        "from kernelwright.backend.interpreter.session import launch_interpreted, start_interpreter\n"
+        "start_interpreter()\n"
+        "import torch, triton, triton.language as tl\n\n\n"
+        "@triton.jit\ndef product(a, b, c, N: tl.constexpr):\n"
+        "    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]\n"
+        "    total = tl.zeros((N, N), dtype=tl.float32)\n"
+        "    total = tl.dot(tl.load(a + at), tl.load(b + at), total)\n"
+        "    tl.store(c + at, total.to(c.dtype.element_ty))\n\n\n"
+        "a, b = (torch.randn(16, 16, dtype=torch.float64) for _ in range(2))\nc = torch.zeros_like(a)\n"
+        "launch_interpreted(product, (1,), {'a': a, 'b': b, 'c': c, 'N': 16})\n"
+        "torch.testing.assert_close(c, a @ b)\n"
+    )
+    done = subprocess.run([sys.executable, tmp_path / "product.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ from kernelwright.cli.commands.infer import KernelWords
 from kernelwright.cli.commands.init import run_init
 from kernelwright.errors import UsageError
 from kernelwright.problem.load.problem import load_problem
-from kernelwright.template.load import load_baseline, load_template
+from kernelwright.template.load import load_baseline, load_reference_kernel, load_template
 from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.tuning.untimed.interpret import interpret
 
@@ -143,6 +143,8 @@ def test_the_plain_kernel_is_the_baseline(tmp_path):
     assert {each.name for each in template.parameters} == {"BLOCK", "num_warps"}
     assert template.steps[0].grid[0].text == "ceil_div(n, BLOCK)"
     assert baseline.template.language == "cuda"
+    reference = load_reference_kernel(problem)
+    assert reference.template.steps[0].grid == baseline.template.steps[0].grid
     assert len(baseline.template.steps[0].block) == 1
 
 

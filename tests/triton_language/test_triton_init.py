@@ -539,3 +539,37 @@ def test_a_constant_that_must_have_the_value_of_another_one_gets_it(installed, t
     assert next(each.values for each in template.parameters if each.name == "ROWS") == (16, 32, 64, 128)
     assert template.defines["SAME"].text == "ROWS"
     assert "SAME = ROWS is a guess" in capsys.readouterr().out
+
+
+BITS = (
+    HEAD
+    + """@triton.jit
+def bits_kernel(x, seen, counts, sums, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    values = tl.load(x + at, mask=at < n, other=0.0)
+    tl.store(counts + at, tl.where(values > 0, 1, 0) << 31, mask=at < n)
+    tl.store(seen + at, values > 0, mask=values > 0)
+    tl.store(sums + at, tl.load(sums + at, mask=at < n) | (tl.where(values > 0, 1, 0) << 31), mask=at < n)
+
+
+def bits(x):
+    seen, counts = torch.zeros(x.numel(), dtype=torch.bool), torch.zeros(x.numel(), dtype=torch.int32)
+    bits_kernel[(1,)](x, seen, counts, torch.ones_like(counts), x.numel(), BLOCK=128)
+    return seen, counts
+
+
+def torch_bits(x):
+    return x > 0, (x > 0).to(torch.int32) << 31
+
+
+def example():
+    return bits(torch.randn(100))
+"""
+)
+
+
+def test_whole_numbers_of_the_reference_wrap_around_and_what_was_there_counts(installed, tmp_path):
+    folder = written(tmp_path, BITS)  # the torch function forgets what was in `seen`, where nothing is stored
+    assert "original.bits_kernel" in (folder / "reference.py").read_text()
+    found = interpret(folder, settings=TuneSettings(budget=Budget(evaluations=3), build_processes=1, data_seed=1))
+    assert len(found.passed) == 3

@@ -230,7 +230,8 @@ def _other_configs(events: Sequence[Evaluated], best: Evaluated) -> list[str]:
     for what, found, most in (("one parameter", single, MOST_SINGLE), ("several", others, MOST_OTHERS)):
         told = [f"{changed}: {words}" for changed, words in list(found.items())[:most]]
         if told:
-            lines.append(f"with {what} other than in the best config: {'; '.join(told)}")
+            stopped = " (at least: stopped early)" if any("at least" in each for each in told) else ""
+            lines.append(f"with {what} other than in the best config{stopped}: {'; '.join(told)}")
     return lines
 
 

@@ -69,7 +69,8 @@ class Briefer:
         dynamic = [constraints_section(tree, node)]
         if role == "plan":
             others = under_way_section(tree, node)
-            dynamic += [history_section(tree), *([others] if others else [])]
+            history = history_section(tree, drifts=task.device.shares_host_cores)
+            dynamic += [history, *([others] if others else [])]
         dynamic += window
         if role == "plan" and self.settings.shows_tactics:
             ideas = ideas_section(_by_rules(task, tree, node, written), {each.name: each.summary for each in TACTICS})

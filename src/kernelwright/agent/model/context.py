@@ -431,11 +431,21 @@ def under_way_section(tree: Tree, node: Node) -> Section | None:
     return Section("Other engineers are doing this now; do something else", data("\n".join(lines)), 0)
 
 
-def history_section(tree: Tree) -> Section:
-    """One line for every node."""
+def history_section(tree: Tree, *, drifts: bool = False) -> Section:
+    """One line for every node.
+
+    Args:
+        tree: whose nodes.
+        drifts: whether what else the host does changes the times from node to node.
+    """
     lines = [digest_line(tree, each) for each in tree if each.parent is not None]
     told = prediction_words(tree)
     closing = f"\n{told}: let your own prediction follow from that." if told else ""
+    if drifts:
+        closing += (
+            "\nNodes were measured one after another, and this host does other things too: a step that gained or lost "
+            "little may be that, above all one whose parameters contain what it was made from."
+        )
     text = data("\n".join(lines)) + closing if lines else "Nothing yet."
     return Section("Everything that was tried", text, 2, f"- {len(lines)} structures were tried")
 

@@ -76,6 +76,20 @@ def _argument(interpreter: Any, convert: Callable[[object], object], value: obje
     return interpreter.tl.tensor(interpreter.TensorHandle(np.array([value]), kind), kind)
 
 
+def _dot(interpreter: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Products of doubles in doubles, whatever they are added to: the interpreter takes the sum's type for theirs.
+
+    It calls such a sum doubles all the same, and stores the half of each.
+    """
+
+    def dot(self: Any, left: Any, right: Any, total: Any, *rest: Any) -> Any:
+        if np.float64 in (left.data.dtype, right.data.dtype) and total.data.dtype != np.float64:
+            total = interpreter.TensorHandle(total.data.astype(np.float64), interpreter.tl.float64)
+        return plain(self, left, right, total, *rest)
+
+    return dot
+
+
 def start_interpreter() -> Any:
     """Triton's interpreter as a module; kernels of files that are imported from now on are run by it.
 
@@ -89,6 +103,7 @@ def start_interpreter() -> Any:
     names = vars(interpreter)
     if not isinstance(names["_implicit_cvt"], functools.partial):
         names["_implicit_cvt"] = functools.partial(_argument, interpreter, names["_implicit_cvt"])
+        names["InterpreterBuilder"].create_dot = _dot(interpreter, names["InterpreterBuilder"].create_dot)
         extra = "triton.language.extra"
         give_libdevice(interpreter, [require(f"{extra}{each}.libdevice", purpose=_PURPOSE) for each in ("", ".cuda")])
     stand_in()

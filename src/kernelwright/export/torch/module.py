@@ -300,13 +300,22 @@ def _values(plan: LaunchPlan, kind: type[ScalarArgument | LocalArgument]) -> dic
 
 
 def _source(rendered: Job) -> str:
-    """The kernels with their values on top, without comments, which checkers of answers read as code."""
-    defines = "".join(f"#define {name} {text}\n" for name, text in rendered.unit.macros)
+    """The kernels with their values on top, without comments, which checkers of answers read as code.
+
+    Pragmas have values for names: nvcc, other than NVRTC, defines no macros there.
+    """
+    values = dict(rendered.unit.macros)
+    defines = "".join(f"#define {name} {text}\n" for name, text in values.items())
     lines = [""]
     for line in masked_comments(rendered.unit.source).splitlines():
         if line.strip() or lines[-1].endswith("\\"):  # an empty line ends a macro that goes on
-            lines.append(line.rstrip())
+            is_pragma = re.match(r"\s*#\s*pragma\b", line)
+            lines.append(_with_values(line, values).rstrip() if is_pragma else line.rstrip())
     return defines + "\n".join(lines[1:]) + "\n"
+
+
+def _with_values(line: str, values: Mapping[str, str]) -> str:
+    return re.sub(r"[A-Za-z_]\w*", lambda word: values.get(word[0], word[0]), line)
 
 
 def _quoted(text: str) -> str:

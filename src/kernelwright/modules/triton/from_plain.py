@@ -51,7 +51,9 @@ def in_triton(files: Mapping[str, bytes], source: Path) -> dict[str, bytes]:
     toml = files["problem.toml"].decode()
     toml = _KERNEL.sub(lambda _: f"kernel = {inline_toml(name)}", toml, count=1)
     toml = _LAUNCH.sub(lambda _: _baseline(source.name, template.steps[0]), toml, count=1)
-    return {**files, "problem.toml": toml.encode(), name: (made.render() + text).encode()}
+    original = problem.reference.file.name  # which the launches of a template in Triton are not for
+    launched = Header(steps=template.steps).render().encode() + files[original]
+    return {**files, original: launched, "problem.toml": toml.encode(), name: (made.render() + text).encode()}
 
 
 def _baseline(name: str, step: LaunchStep) -> str:

@@ -391,6 +391,10 @@ def _kernel_reference(call: WatchedCall, stem: str, header: Header) -> str:
         f"    {name} = torch.zeros([{', '.join(map(sizes.text, shape))}], dtype=torch.{_wide(call, name)})\n"
         for name, shape in shapes.items()
     )
+    whole = [each for each in _passed(call) if each["kind"] == "tensor" and DTYPES[each["dtype"]].is_integer]
+    made += "".join(
+        f"    {each['name']} = {each['name']}.to(torch.{each['dtype']})\n" for each in whole if each["role"] != "output"
+    )
     given = ", ".join(f'"{each["name"]}": {each["name"]}' for each in _passed(call))
     fixed = {**{each.name: each.default for each in header.parameters if each.name not in OPTIONS}}
     constants = "".join(f"    {name} = {value!r}\n" for name, value in fixed.items())
@@ -440,4 +444,4 @@ def _python(text: str) -> str:
 
 def _wide(call: WatchedCall, name: str) -> str:
     dtype = next(each["dtype"] for each in call.arguments if each["name"] == name)
-    return {"float": "float64", "bool": "bool"}.get(DTYPES[dtype].kind, "int64")
+    return "float64" if DTYPES[dtype].kind == "float" else dtype  # whole numbers wrap around as the kernel's do

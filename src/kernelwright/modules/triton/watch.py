@@ -507,16 +507,21 @@ class _Watch:
         )
 
     def _drawn(self, value: Any) -> Any:
-        """As the problem draws it: floats from a normal distribution, or where none is negative from their range."""
+        """As the problem draws it: what is kept stays; floats are from a normal distribution, or from their range."""
         copy = self._copied(value)
-        if copy.is_floating_point() and copy.numel():
-            numbers = copy.double()
-            low, high = float(numbers.min()), float(numbers.max())
-            source = self._torch.Generator().manual_seed(1)
-            is_ranged = math.isfinite(high) and 0 <= low < high
-            drawn = (self._torch.rand if is_ranged else self._torch.randn)(numbers.shape, generator=source)
-            copy.copy_(low + (high - low) * drawn if is_ranged else drawn)
-        return copy
+        if not copy.numel() or self._values(value) is not None:
+            return copy
+        numbers = copy.double()
+        low, high = float(numbers.min()), float(numbers.max())
+        source = self._torch.Generator().manual_seed(1)
+        drawn = self._torch.rand(numbers.shape, generator=source)
+        if copy.dtype == self._torch.bool:
+            return copy.copy_(drawn < 0.5)
+        if not copy.is_floating_point():
+            return copy.copy_(low + self._torch.floor((high - low + 1) * drawn.double()))
+        is_ranged = math.isfinite(high) and 0 <= low < high
+        normal = self._torch.randn(numbers.shape, generator=self._torch.Generator().manual_seed(1))
+        return copy.copy_(low + (high - low) * drawn if is_ranged else normal)
 
     def _references(self, launcher: str) -> Iterator[tuple[str, Any, bool]]:
         """Functions by whose names they compute what is right: of the kernel's file, then of the example's."""
