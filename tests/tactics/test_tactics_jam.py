@@ -83,7 +83,18 @@ def _shared_rows() -> Subject:
     return subject_of(SHARED_ROWS, _arguments("o,c", "d,c", "c", "o,d"), ("ceil_div(d, 8)", "o"), ("8", "1"), SIZES)
 
 
-STYLES = {"an axis of blocks": _blocks, "a flat index": _flat, "rows of one matrix": _shared_rows}
+def _left_early() -> Subject:
+    lines = FLAT.replace("  if (i < 2 * o * oh * ow) {", "  if (i >= 2 * o * oh * ow) return;\n  {")
+    assert lines != FLAT
+    return _flat(lines)
+
+
+STYLES = {
+    "an axis of blocks": _blocks,
+    "a flat index": _flat,
+    "a flat index that leaves early": _left_early,
+    "rows of one matrix": _shared_rows,
+}
 
 
 def _jammed(subject: Subject) -> Rewrite | NotApplicable:

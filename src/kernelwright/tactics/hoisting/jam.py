@@ -312,7 +312,7 @@ def _guarded(jam: _Jam, condition: nodes.Expression) -> list[str] | None:
         if not sides[0].terms:
             continue
         bound, by = expression_of(jam.subject, each.right), expression_of(jam.subject, sides[0])
-        is_place = each.left == named(jam.step.place) and each.operator == "<"
+        is_place = each.left == named(jam.step.place) and each.operator in ("<", ">=")
         if not is_place or bound is None or by is None or not jam.subject.is_as_said(each):
             return None
         found.append(f"({bound}) % (({by}) * KW_T) == 0")

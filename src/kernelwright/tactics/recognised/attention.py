@@ -204,8 +204,9 @@ def _launches(writing: _Writing) -> None:
     none = None if step.shared_bytes is None else "0"
     header = writing.plan.header
     grid = (f"ceil_div({found.rows}, {w['HEADS']})", w["SPLIT"])
+    joined = f"min({found.rows}, ({w['SPLIT']} - 1) * ({found.rows}) + 1)"  # one block where nothing is to be joined
     header = header.relaunched(step.entry, grid=grid, block=(w["BLOCK"],), shared_bytes=none)
-    writing.plan.header = header.relaunched(w["joined"], grid=(found.rows,), block=("128",), shared_bytes=none)
+    writing.plan.header = header.relaunched(w["joined"], grid=(joined,), block=("128",), shared_bytes=none)
 
 
 ATTENTION_PARTS = RuleTactic(

@@ -27,6 +27,8 @@ MAX_STEPS = 150_000
 """Expressions that one block may take; about half a second."""
 _WARP = 32
 _DEEPEST = 12
+_OF_MEMORY = 4
+"""Steps that a load of what was stored before counts for."""
 _DYNAMIC = 1 << 14
 """Elements of shared memory that the launch sizes."""
 
@@ -535,8 +537,9 @@ class BlockReplay:
         )
         kept = self.written.get(name)
         if kept:
-            for thread in np.flatnonzero(mask):
-                result[thread] = kept.get(int(offset[thread]), result[thread])
+            self.steps += _OF_MEMORY
+            own = result[mask].tolist()
+            result[mask] = [kept.get(at, value) for at, value in zip(offset[mask].tolist(), own, strict=True)]
         return result
 
     def _inside(self, place: Address, mask: Numbers) -> Numbers:

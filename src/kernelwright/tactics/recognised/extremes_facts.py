@@ -32,7 +32,9 @@ from kernelwright.tactics.recognised.trials import (
     shortened,
 )
 
-_LENGTHS = (97, 64, 300)
+_LENGTHS = (70, 40, 97)
+_MOST_STEPS = 100_000
+"""That a block may take on short rows."""
 _NONE = "its outputs are not the first elements of each row's order"
 
 
@@ -131,7 +133,7 @@ def extremes_of(subject: Subject) -> Extremes:
     for size in (*length_sizes(subject), ""):
         try:
             return _Hypotheses(
-                Trials(subject, outputs[0], size, shortened(subject, size, _LENGTHS)[0]), array, outputs
+                Trials(subject, outputs[0], size, shortened(subject, size, _LENGTHS)[0], _MOST_STEPS), array, outputs
             ).found()
         except Unfit as unfit:
             last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
@@ -186,7 +188,7 @@ class _Hypotheses:
     def _trials(self) -> Iterator[tuple[int, int, bool]]:
         """Lengths, blocks, and whether many elements are the same."""
         yield from zip(self.lengths, (0, -1, 1), (True, True, True), strict=True)
-        yield from zip(self.lengths, (1, 0, -1), (False, False, False), strict=True)
+        yield self.lengths[1], 1, False
 
     def _candidates(self) -> Iterator[tuple[Extremes, QuotedIndex, int]]:
         launch, run = self.trials.run(self.lengths[0], 0)

@@ -34,10 +34,18 @@ ROWS = r"""{
   long long kw_at;
   @row_at@(@ARGS@, kw_row, 0, kw_at);
   kw_lanes<@TYPE@> kw_kept[kw_is_kept ? kw_steps : @AHEAD@];
+  float kw_held[kw_is_kept ? kw_steps * @VEC@ : 1];
   if (kw_is_kept) {
     _Pragma("unroll") for (int kw_s = 0; kw_s < kw_steps; ++kw_s) {
       const int kw_vector = kw_from + kw_s * @LANES@ + kw_lane;
       if (kw_vector < kw_to) kw_kept[kw_is_kept ? kw_s : 0] = kw_load(@X@, kw_at + (long long)kw_vector * @VEC@);
+    }
+    _Pragma("unroll") for (int kw_s = 0; kw_s < kw_steps; ++kw_s) {
+      const bool kw_is_in = kw_from + kw_s * @LANES@ + kw_lane < kw_to;
+      _Pragma("unroll") for (int kw_i = 0; kw_i < @VEC@; ++kw_i) {
+        const float kw_v = @SIGN@(float)kw_kept[kw_is_kept ? kw_s : 0].v[kw_i];
+        kw_held[kw_is_kept ? kw_s * @VEC@ + kw_i : 0] = kw_is_in ? kw_v : NAN;  // never taken
+      }
     }
   }
   float kw_values[@KEPT@], kw_last = 0.0f, kw_all = 0.0f;
@@ -47,14 +55,12 @@ ROWS = r"""{
     float kw_best = -INFINITY;
     int kw_where = -1;
     if (kw_is_kept) {
-      _Pragma("unroll") for (int kw_s = 0; kw_s < kw_steps; ++kw_s) {
-        const int kw_vector = kw_from + kw_s * @LANES@ + kw_lane;
-        if (kw_vector < kw_to) {
-          _Pragma("unroll") for (int kw_i = 0; kw_i < @VEC@; ++kw_i) {
-            kw_look(@SIGN@(float)kw_kept[kw_is_kept ? kw_s : 0].v[kw_i], kw_vector * @VEC@ + kw_i, kw_last, kw_gone,
-                    kw_best, kw_where);
-          }
-        }
+      _Pragma("unroll") for (int kw_n = 0; kw_n < kw_steps * @VEC@; ++kw_n) {
+        const int kw_i = (kw_from + kw_n / @VEC@ * @LANES@ + kw_lane) * @VEC@ + kw_n % @VEC@;
+        const float kw_v = kw_held[kw_is_kept ? kw_n : 0];
+        const bool kw_is_next = kw_is_before(kw_v, kw_i, kw_best, kw_where);
+        kw_best = kw_is_next ? kw_v : kw_best;
+        kw_where = kw_is_next ? kw_i : kw_where;
       }
     } else {
       for (int kw_s = 0; kw_s < kw_steps; kw_s += @AHEAD@) {
@@ -92,6 +98,12 @@ ROWS = r"""{
     }
     kw_values[kw_k] = kw_last = kw_best;
     kw_places[kw_k] = kw_gone = kw_where;
+    if (kw_is_kept && kw_k + 1 < @KEPT@) {
+      _Pragma("unroll") for (int kw_n = 0; kw_n < kw_steps * @VEC@; ++kw_n) {
+        const int kw_i = (kw_from + kw_n / @VEC@ * @LANES@ + kw_lane) * @VEC@ + kw_n % @VEC@;
+        if (kw_i == kw_where) kw_held[kw_is_kept ? kw_n : 0] = NAN;
+      }
+    }
   }
   if (@NEEDS_ALL@) {
     for (int kw_s = 0; kw_s < kw_steps; ++kw_s) {
