@@ -151,6 +151,24 @@ def test_what_stands_under_a_condition_is_not_computed_outside_of_it() -> None:
     assert re.fullmatch(r"  out0\[i0\] = i0 % 13 - 2 >= 0 && i0 % 13 - 2 < 10 \? .*x\[.* : 0.0f;", line), line
 
 
+@pytest.mark.parametrize("op", ["aten.constant_pad_nd.default", "aten.cat.default"])
+def test_a_long_chain_of_squares_under_a_condition_is_not_written_out(op: str) -> None:
+    squares = [node("s0", "aten.mul.Tensor", [6, 10], self=X, other=X)]
+    for number in range(1, 24):
+        before = {"ref": f"s{number - 1}"}
+        squares.append(node(f"s{number}", "aten.mul.Tensor", [6, 10], self=before, other=before))
+    last = {"ref": "s23"}
+    given = {"self": last, "pad": [2, 1], "value": 0.0} if "pad" in op else {"tensors": [last, X], "dim": 1}
+    wide = node("wide", op, [6, 13] if "pad" in op else [6, 20], **given)
+    assert len(lower(graph(*squares, wide)).text("opencl")) < 6000
+
+
+def test_a_long_row_whose_parts_have_no_fitting_divisor_is_lowered() -> None:
+    """1031 parts of 64 elements: a prime, so the second level of the sum stays whole."""
+    total = node("total", "aten.sum.dim_IntList", [1], self=X, dim=[1], keepdim=False)
+    assert lower(graph(total, shape=(1, 65984))).entries
+
+
 def test_windows_that_share_nothing_are_reduced_without_a_copy() -> None:
     def pooled(step: int) -> int:
         bent = node("bent", "aten.tanh.default", [1, 1, 8, 8], self=X)

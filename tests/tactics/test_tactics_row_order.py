@@ -177,6 +177,8 @@ OTHERS = {
     "another result": ("expf(best[k] - best[0]) / sum", "best[k] * best[k]"),
     "places that are moved": ("i[t * MAX_K + k] = where[k]", "i[t * MAX_K + k] = where[k] + 1"),
     "only some elements": ("e < n; ++e", "e < n; e += 2"),
+    "elements below a limit": ("if (value > best", "if (row[e] < 50.0f && value > best"),
+    "elements below a limit that were loaded before": ("if (value > best", "if (value < 50.0f && value > best"),
 }
 
 

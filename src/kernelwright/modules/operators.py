@@ -34,7 +34,7 @@ from kernelwright.modules.reductions import (
     reduced,
     segments_of,
 )
-from kernelwright.modules.stages import Combiner, Segment, Stages, in_memory
+from kernelwright.modules.stages import Combiner, Segment, Stages, in_memory, under_condition
 from kernelwright.modules.windows import adaptive_mean, convolution, pooling
 
 Given = Mapping[str, Any]
@@ -275,7 +275,7 @@ def _part(source: Value, result: Tensor, where: Given) -> Value:
 def _joined(stages: Stages, node: GraphNode, given: Given) -> Value:
     """Tensors side by side; each is read only where it has something."""
     result, axis = node.results[0], given.get("dim", 0) % len(node.results[0].shape)
-    parts = [each for each in given["tensors"] if each.tensor.count]
+    parts = [under_condition(stages, each) for each in given["tensors"] if each.tensor.count]
 
     def element(indices: tuple[TensorIndex, ...]) -> ElementFormula:
         first, found = result.shape[axis], None
@@ -294,7 +294,7 @@ def _below(index: TensorIndex, end: int) -> tuple[str, ...]:
 
 
 def _padded(stages: Stages, node: GraphNode, given: Given) -> Value:
-    result, source = node.results[0], given["self"]
+    result, source = node.results[0], under_condition(stages, given["self"])
     rank = len(source.shape)
     before = [given["pad"][2 * (rank - 1 - axis)] if 2 * (rank - 1 - axis) < len(given["pad"]) else 0
               for axis in range(rank)]  # fmt: skip

@@ -130,7 +130,7 @@ def _parted(segments: Sequence[Segment], long: int = LONG_ROW) -> list[Segment] 
     place = max((place for place, each in enumerate(segments) if each.is_inner), key=lambda at: segments[at].extent)
     extent = segments[place].extent
     count = next(each for each in range(min(most, extent), 0, -1) if extent % each == 0)
-    if count * LEAST_PART < most:  # the extent has no fitting divisor
+    if count == 1 or count * LEAST_PART < most:  # the extent has no fitting divisor
         return None
     parts = [Segment(extent // count, is_inner=True), Segment(count, is_inner=False)]
     return [*segments[:place], *parts, *segments[place + 1 :]]

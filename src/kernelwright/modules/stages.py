@@ -19,6 +19,10 @@ Combiner = Literal["sum", "prod", "max", "min", "fmax", "argmax", "argmin"]
 """`max` and `min` give NaN where one is joined, `fmax` passes over it; `argmax` and `argmin` give the first place."""
 
 
+MOST_WRITTEN_OUT = 64
+"""Operations of an element that may be computed again wherever it is read. A guess."""
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A run of adjacent axes."""
@@ -231,6 +235,34 @@ class Stages:
 def in_memory(stages: Stages, value: Value) -> Value:
     """The value, stored where it is not yet."""
     return value if value.buffer else stages.store(value)
+
+
+def under_condition(stages: Stages, value: Value) -> Value:
+    """The value as it may stand under a condition, where what it shares is written out at each use: stored if long.
+
+    Without it the text of a chain of 20 squares has a million operations.
+    """
+    if value.buffer:
+        return value
+    element = value.at(unflattened(variable("i", value.tensor.count), value.shape))
+    distinct, written_out = operations_of(element)
+    return stages.store(value) if written_out > max(MOST_WRITTEN_OUT, 2 * distinct) else value
+
+
+def operations_of(element: ElementFormula) -> tuple[int, int]:
+    """How many nodes an element has, and how many its text would have without anything shared."""
+    sizes: dict[int, int] = {}
+    waiting = [element]
+    while waiting:
+        each = waiting[-1]
+        missing = [part for part in each.parts if id(part) not in sizes]
+        if missing:
+            waiting += missing
+            continue
+        waiting.pop()
+        uses = (max(1, each.form.count(f"{{{place}}}")) for place in range(len(each.parts)))
+        sizes[id(each)] = 1 + sum(times * sizes[id(part)] for times, part in zip(uses, each.parts, strict=True))
+    return len(sizes), sizes[id(element)]
 
 
 def loads_of(elements: list[ElementFormula]) -> Iterator[ElementFormula]:

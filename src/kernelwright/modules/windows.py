@@ -10,7 +10,7 @@ from kernelwright.errors import SpecError
 from kernelwright.modules.expression import ElementFormula, Value, apply, computed, guarded, number
 from kernelwright.modules.graph import GraphNode, Tensor
 from kernelwright.modules.index import TensorIndex
-from kernelwright.modules.stages import Segment, Stages, in_memory
+from kernelwright.modules.stages import Segment, Stages, in_memory, under_condition
 
 Given = Mapping[str, Any]
 
@@ -69,6 +69,8 @@ def pooling(stages: Stages, node: GraphNode, given: Given) -> Value | tuple[Valu
     edge, spread = _each(given.get("padding", 0), rank), _each(given.get("dilation", 1), rank)
     if any(size > stride for size, stride in zip(window, step, strict=True)):
         source = in_memory(stages, source)
+    elif any(edge):
+        source = under_condition(stages, source)
     is_mean = node.op.startswith("aten.avg")
     if is_mean and (given.get("ceil_mode") or (any(edge) and not given.get("count_include_pad", True))):
         raise SpecError(

@@ -53,6 +53,9 @@ DISTURBED = 1.3
 """How much longer the longest of the baseline's launches is than the least where a host is called busy: on a quiet one
 they differ by less than a tenth. A guess."""
 
+ENOUGH = 6
+"""Processes whose medians are compared where there is no time for more."""
+
 MIDDLE_FROM = 1.5
 """Lower speedups are not told from 1 by the middle ones of so few launches on a busy host: one honest gain of 1.2 in 20
 would be refused."""
@@ -185,13 +188,25 @@ def by_chance(processes: Sequence[FreshProcess], speedup: float) -> str | None:
     judged_ms = [each.timer.first for each in processes if each.again_ms is None]
     first_ms, baseline_ms = statistics.median(judged_ms), statistics.median(each.timer.warm for each in processes)
     kept = math.sqrt(max(math.sqrt(speedup), speedup / MOST_LOSS))
-    if speedup < MIDDLE_FROM or first_ms <= baseline_ms / kept + COLD_MS + 2 * _cold_ms(_timers(processes)):
+    needed_ms = baseline_ms * (1 + _middle_error(processes)) / kept
+    if first_ms <= needed_ms + COLD_MS + 2 * _cold_ms(_timers(processes)):
         return None
     return (
         f"its first launches in {len(judged_ms)} fresh processes take {first_ms:.3g} ms in the median and the "
         f"baseline's {baseline_ms:.3g} ms, though later launches are {speedup:.3g} times as fast: they use what "
         "earlier ones left"
     )
+
+
+def _middle_error(processes: Sequence[FreshProcess]) -> float:
+    """The standard error of the ratio of both medians, by the spread of the baseline's launches, as a part of it."""
+    baseline_ms = np.array([each.timer.warm for each in processes])
+    spread = float(np.std(baseline_ms) / np.median(baseline_ms))
+    return 1.25 * spread * math.sqrt(3 / len(processes))  # half of the candidate's first launches are judged
+
+
+def _may_be_chance(processes: Sequence[FreshProcess], speedup: float) -> bool:
+    return speedup >= MIDDLE_FROM and is_disturbed(processes)
 
 
 def _timers(processes: Sequence[FreshProcess]) -> list[FreshTimes]:
@@ -357,10 +372,11 @@ class Confirmation:
         reason: str | None = NO_TIME
         failure, looks = None, 1
         speedup = self._gains.speedups[workload][place]
-        while (looks > 0 or is_disturbed(processes)) and len(processes) < MOST_FRESH_PROCESSES:
+        while (looks > 0 or _may_be_chance(processes, speedup)) and len(processes) < MOST_FRESH_PROCESSES:
             is_planned = not processes and self._planned > 0
             if not is_planned and not self._has_time(self._longest_s * (1 + self._planned // FRESH_PROCESSES)):
-                return reason if reason in (None, NO_TIME) else f"{reason} ({NO_TIME})"
+                late = by_chance(processes, speedup) if reason is None and len(processes) >= ENOUGH else reason
+                return late if late in (None, NO_TIME) else f"{late} ({NO_TIME})"
             self._planned -= FRESH_PROCESSES * is_planned
             start_s = self._now()
             failed = self._add_to(processes, place, workload)
@@ -375,7 +391,7 @@ class Confirmation:
                 doubt = not_confirmed(processes, speedup)
                 looks -= doubt is None
                 reason = doubt or (failure if looks > 0 else None)
-        return reason or (by_chance(processes, speedup) if is_disturbed(processes) else None)
+        return reason or (by_chance(processes, speedup) if _may_be_chance(processes, speedup) else None)
 
     def _add_to(self, processes: list[FreshProcess], place: int, workload: str) -> str | None:
         """Launch in `FRESH_PROCESSES` more; why the candidate failed in one, if it did."""

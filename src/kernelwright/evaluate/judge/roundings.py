@@ -133,6 +133,7 @@ class Roundings:
         self._lock = threading.Lock()
         self._squares: dict[str, FloatArray] = {}
         self._count = 0
+        self._is_over = False
 
     @property
     def byte_count(self) -> int:
@@ -150,13 +151,13 @@ class Roundings:
         `is_near`: the samples at hand nearly allow a result.
         """
         with self._lock:
-            if self._count >= self._most * (MORE if is_near else 1):
+            if self._is_over or self._count >= self._most * (MORE if is_near else 1):
                 return False
             arithmetic = _Arithmetic(self._epsilon, self._seed, number=self._count)
             try:
                 results = self._call(arithmetic.followed, arithmetic.off)
             except ReferenceFailed:  # it needs arrays of NumPy's own, or float64 tensors, or leaves its domain
-                self._count = self._most * MORE
+                self._is_over = True
                 return False
             for name, values in results.items():
                 with np.errstate(all="ignore"):

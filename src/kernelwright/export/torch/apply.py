@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import functools
 import importlib.util
 import inspect
@@ -240,14 +241,12 @@ def _tried(
 
     One call may agree by chance, so the numbers of this one are also tried in another order.
     """
-    before = [each.clone() for each in module.buffers()]
     others = tuple(_shuffled(torch, each) for each in given), {name: _shuffled(torch, named[name]) for name in named}
-    other = _taken(torch, answer, module, signature, *others)
     is_right = True
-    with contextlib.suppress(Exception):  # a module may refuse numbers in another order
-        is_right = other is None or _compared(torch, module, answer, *others, other)[0]
-    for each, own in zip(module.buffers(), before, strict=True):
-        each.copy_(own)
+    with contextlib.suppress(Exception):  # a module may refuse numbers in another order, or to be copied
+        twin = copy.deepcopy(module)  # its counters and buffers go on by one call alone
+        other = _taken(torch, answer, twin, signature, *others)
+        is_right = other is None or _compared(torch, twin, answer, *others, other)[0]
     is_same, result = _compared(torch, module, answer, given, named, tensors)
     if not (is_right and is_same):
         warnings.warn(
@@ -257,13 +256,19 @@ def _tried(
 
 
 def _shuffled(torch: Any, value: Any) -> Any:
-    """A tensor's numbers in another order, drawn by a generator of its own; numbers that are all the same: drawn."""
-    if not torch.is_tensor(value) or value.numel() < 2:
+    """A tensor's floats in another order, drawn by a generator of its own; floats that are all the same: drawn.
+
+    Whole numbers stay in their places, each of which may have bounds of its own: on a GPU an index beyond a table ends
+    the process.
+    """
+    if not torch.is_tensor(value):
         return value
+    if value.numel() < 2 or not value.is_floating_point():
+        return value.clone()
     drawn = torch.Generator(device=value.device)
     drawn.seed()
     flat = value.detach().reshape(-1)
-    if value.is_floating_point() and bool((flat == flat[0]).all()):
+    if bool((flat == flat[0]).all()):
         return torch.empty_like(value).normal_(generator=drawn)
     return flat[torch.randperm(len(flat), generator=drawn, device=value.device)].reshape(value.shape)
 

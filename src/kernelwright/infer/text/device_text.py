@@ -57,19 +57,17 @@ _LIMITS = (
 
 
 def _with_limits(source: bytes) -> bytes:
-    """The file with the headers of the extreme numbers that it names, on empty lines where there are any."""
+    """The file with the headers of the extreme numbers that it names in front of it."""
     code = masked(source.decode("latin-1"))
     lines = list(directives(code))
     included = {each.rest.strip() for each in lines if each.word == "include"}
     defined = {each.definition.name for each in lines if each.definition is not None}
-    text, rest = source, without_directives(code)
+    missing, rest = [], without_directives(code)
     for header, asked, having in _LIMITS:
         named = {each[0] for each in asked.finditer(rest)} - defined
         if named and not included & set(having):
-            empty = re.search(rb"(?m)^[ \t]*$", text[: asked.search(rest).start()])  # type: ignore[union-attr]
-            include = f"#include {header}".encode()
-            text = include + b"\n" + text if empty is None else text[: empty.start()] + include + text[empty.end() :]
-    return text
+            missing.append(f"#include {header}\n")
+    return "".join(missing).encode() + source
 
 
 def _without_instances(source: bytes) -> bytes:

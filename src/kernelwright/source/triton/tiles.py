@@ -110,7 +110,7 @@ class _Uses:
             return _Loop(node, node.target.id, ast.unparse(given[1]), is_counted=False)
         begins_at_0 = len(given) == 1 or (len(given) == 2 and ast.unparse(given[0]) == "0")
         turns = given[-1] if given else None
-        if begins_at_0 and isinstance(turns, ast.Call) and _called(turns) == "cdiv" and self._is_it(turns.args[-1]):
+        if begins_at_0 and isinstance(turns, ast.Call) and _called(turns) == "cdiv" and self._is_last(turns):
             return _Loop(node, node.target.id, ast.unparse(turns.args[0]), is_counted=True)
         return None
 
@@ -137,10 +137,14 @@ class _Uses:
     def _is_it(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id == self._name
 
+    def _is_last(self, call: ast.Call) -> bool:
+        """Whether it is the last argument, where none has a name."""
+        return bool(call.args) and not call.keywords and self._is_it(call.args[-1])
+
     def _has_a_tile(self, node: ast.AST) -> bool:
         return any(
             (isinstance(each, ast.Name) and each.id in self._tiles)
-            or (isinstance(each, ast.Call) and _called(each) == "arange" and self._is_it(each.args[-1]))
+            or (isinstance(each, ast.Call) and _called(each) == "arange" and self._is_last(each))
             for each in ast.walk(node)
         )
 

@@ -406,9 +406,15 @@ def _allows(jam: _Jam, count: int) -> bool:
 
 
 def _whole(jam: _Jam) -> list[str]:
-    """What the launch must be a multiple of."""
+    """What the launch must be a multiple of; a flat index without spare threads has no guard: no place may be over."""
     if jam.step.place == "global.x":
-        return []
+        covered = extents(only_shape(jam.subject))[0]
+        by = expression_of(jam.subject, jam.step.by)
+        if covered.is_rounded_up:
+            return []
+        if by is None:
+            raise Unfit("how far its places are apart is not known in sizes")
+        return [f"({covered.grid}) % KW_T == 0", f"({covered.total}) % (({by}) * KW_T) == 0"]
     axis = "xyz".index(jam.step.place[-1])
     return [f"({only_shape(jam.subject).grid[axis].text}) % KW_T == 0"]
 
@@ -571,8 +577,8 @@ def _launch(jam: _Jam, plan: RewriteBuilder, count: str) -> None:
             if covered.is_rounded_up
             else f"({grid[0]}) // {count}"
         )
-        if not covered.is_rounded_up:
-            plan.constraint("blocks", f"({covered.grid}) % {count} == 0")
+        for name, text in zip(("blocks", "places"), _whole(jam), strict=False):
+            plan.constraint(name, text.replace("KW_T", count))
     else:
         plan.constraint("axis", f"({grid[axis]}) % {count} == 0")
         grid[axis] = f"({grid[axis]}) // {count}"

@@ -80,7 +80,10 @@ def attention_of(subject: Subject) -> Attention:
     last: Unfit = Unfit(_NONE)
     for size in (*length_sizes(subject), ""):
         try:
-            return _Hypotheses(Trials(subject, written, size, shortened(subject, size, _SHORT)[0]), read).found()
+            hypotheses = _Hypotheses(Trials(subject, written, size, shortened(subject, size, _SHORT)[0]), read)
+            found = hypotheses.found()
+            hypotheses.trials.require_both_answers()
+            return found
         except Unfit as unfit:
             last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
     raise last

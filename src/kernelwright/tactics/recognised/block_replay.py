@@ -6,6 +6,7 @@ it is asked for. So blocks of the real launch run in milliseconds, whatever its 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import barrier_scope, does_nothing, is_cached_load, is_pure, math_function
+from kernelwright.source.span import Span
 from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.common.block_functions import EXTREMES
 from kernelwright.tactics.common.thread_queries import query_text
@@ -23,6 +25,8 @@ from kernelwright.tactics.common.thread_queries import query_text
 Numbers: TypeAlias = npt.NDArray[Any]
 """One number a thread: int64, float64 or bool."""
 
+_LANES_A_STEP, _NUMBERS_A_STEP = 32, 4096
+"""Stores of lanes one by one, and numbers that an array begins with, that take as long as a step."""
 MAX_STEPS = 150_000
 """Expressions that one block may take; about half a second."""
 _WARP = 32
@@ -137,6 +141,10 @@ class BlockReplay:
     shared: dict[int, _Memory] = field(default_factory=dict)
     most_steps: int = MAX_STEPS
     steps: int = 0
+    answers: dict[Span, int] = field(default_factory=dict)
+    """By place in the source, how conditions on what memory holds were answered: 1 is yes, 2 is no, 3 is both."""
+    _names: tuple[frozenset[str], frozenset[str]] | None = None
+    """Shared arrays, and names of what was loaded from other arrays where it was declared."""
     depth: int = 0
     """Calls within each other."""
 
@@ -194,7 +202,7 @@ class BlockReplay:
             case nodes.Evaluate(expression=expression):
                 self.value(expression, frame, mask)
             case nodes.If(condition=condition, yes=yes, no=no):
-                test = self.number(condition, frame, mask) != 0
+                test = self._answer(condition, frame, mask)
                 self.statement(yes, frame, mask & test)
                 if no is not None:
                     self.statement(no, frame, mask & ~test)
@@ -206,6 +214,22 @@ class BlockReplay:
                 self.loops[-1][word == "continue"][mask] = True
             case _:
                 raise Unfit("it has a statement that is not followed")
+
+    def _answer(self, condition: nodes.Expression, frame: CallFrame, mask: Numbers) -> Numbers:
+        test: Numbers = self.number(condition, frame, mask) != 0
+        self._note(condition, test, mask)
+        return test
+
+    def _note(self, condition: nodes.Expression, test: Numbers, mask: Numbers) -> None:
+        if self._names is None:
+            blocks = (each for each in nodes.walk(self.kernel.body) if isinstance(each, nodes.Declaration))
+            declared = [each for one in blocks for each in one.declarators]
+            shared = frozenset(each.name for each in declared if each.is_shared)
+            loaded = (each.name for each in declared if each.initial and _loads(each.initial, shared, frozenset()))
+            self._names = shared, frozenset(loaded)
+        if _loads(condition, *self._names):
+            span, own = condition.place.span, test[mask]
+            self.answers[span] = self.answers.get(span, 0) | int(own.any()) | 2 * int(not own.all())
 
     def _alive(self, frame: CallFrame, mask: Numbers) -> Numbers:
         mask = mask & ~frame.returned
@@ -331,6 +355,7 @@ class BlockReplay:
 
     def _numbers(self, name: str, kind: str, is_float: bool, count: int) -> _Memory:
         shape = (count,) if kind == "shared" else (count, self.threads)
+        self._step(math.prod(shape) // _NUMBERS_A_STEP)
         return _Memory(name, kind, is_float, np.full(shape, np.nan) if is_float else np.zeros(shape, np.int64))
 
     def _fill(self, memory: _Memory, initial: nodes.Expression | None) -> None:
@@ -379,7 +404,7 @@ class BlockReplay:
                 self.store(operand, after, frame, mask)
                 return after if is_prefix else before
             case nodes.Conditional(condition=condition, yes=yes, no=no):
-                test = self.number(condition, frame, mask) != 0
+                test = self._answer(condition, frame, mask)
                 one, other = self.value(yes, frame, mask & test), self.value(no, frame, mask & ~test)
                 return _merged(test, one, other)
             case nodes.Element():
@@ -394,8 +419,8 @@ class BlockReplay:
                 return self._call(node, frame, mask)
         raise Unfit("it has an expression that is not followed")
 
-    def _step(self) -> None:
-        self.steps += 1
+    def _step(self, count: int = 1) -> None:
+        self.steps += count
         if self.steps > self.most_steps:
             raise Unfit("a block takes too long to follow")
 
@@ -451,10 +476,12 @@ class BlockReplay:
     def _binary(self, node: nodes.Binary, frame: CallFrame, mask: Numbers) -> Value:
         left = self.value(node.left, frame, mask)
         if node.operator in ("&&", "||"):
-            assert isinstance(left, np.ndarray)
+            if not isinstance(left, np.ndarray):
+                raise Unfit("it asks whether a pointer is given")
             first = left != 0
+            self._note(node.left, first, mask)
             rest = mask & (first if node.operator == "&&" else ~first)
-            second = self.number(node.right, frame, rest) != 0 if rest.any() else first
+            second = self._answer(node.right, frame, rest) if rest.any() else first
             both: Numbers = first & second if node.operator == "&&" else first | (second & ~first)
             return both
         right = self.value(node.right, frame, mask)
@@ -504,6 +531,7 @@ class BlockReplay:
         memory, offset = place.memory, place.offset
         if memory.kind == "global":
             kept = self.written.setdefault(memory.name, {})
+            self._step(int(mask.sum()) // _LANES_A_STEP)
             kept.update(zip(offset[mask].tolist(), new[mask].tolist(), strict=True))
             return
         at = self._inside(place, mask)
@@ -725,6 +753,15 @@ def literal(node: nodes.Literal) -> float | int:
         return float(node.text.rstrip("fFlL"))
     except ValueError:
         raise Unfit(f"{node.text!r} is no number") from None
+
+
+def _loads(node: nodes.Expression, shared: frozenset[str], loaded: frozenset[str]) -> bool:
+    """Whether it has an element of an array that is not shared, or a name of what was loaded."""
+    return any(
+        (isinstance(each, nodes.Element) and not (isinstance(each.base, nodes.Name) and each.base.name in shared))
+        or (isinstance(each, nodes.Name) and each.name in loaded)
+        for each in nodes.walk(node)
+    )
 
 
 def _whole(value: Numbers) -> Numbers:

@@ -132,9 +132,12 @@ def extremes_of(subject: Subject) -> Extremes:
     last = Unfit(_NONE)
     for size in (*length_sizes(subject), ""):
         try:
-            return _Hypotheses(
+            hypotheses = _Hypotheses(
                 Trials(subject, outputs[0], size, shortened(subject, size, _LENGTHS)[0], _MOST_STEPS), array, outputs
-            ).found()
+            )
+            found = hypotheses.found()
+            hypotheses.trials.require_both_answers()
+            return found
         except Unfit as unfit:
             last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
     raise last

@@ -189,7 +189,10 @@ def launched(subject: Subject, sizes: Mapping[str, int], floats: Mapping[str, fl
             if scalar is None:
                 raise Unfit(f"what {each.name} is, is not known")
             arguments[each.name] = number_of(scalar, {**defaults, **sizes})
-    return Launched(three(step.grid), three(step.block), arguments, most)
+    grid, block = three(step.grid), three(step.block)
+    if min(*grid, *block) < 1:
+        raise Unfit("its launch is empty at a short length")
+    return Launched(grid, block, arguments, most)
 
 
 def number_of(expression: Expression, names: Mapping[str, Config]) -> int:

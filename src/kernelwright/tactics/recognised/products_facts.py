@@ -75,9 +75,12 @@ def product_of(subject: Subject) -> Product:
     last = Unfit(_NONE)
     for size in length_sizes(subject):
         try:
-            return _Hypotheses(
+            hypotheses = _Hypotheses(
                 Trials(subject, out, size, shortened(subject, size, _LENGTHS)[0], _MOST_STEPS), read
-            ).found()
+            )
+            found = hypotheses.found()
+            hypotheses.trials.require_both_answers()
+            return found
         except Unfit as unfit:
             last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
     raise last

@@ -13,6 +13,7 @@ from kernelwright.errors import SpecError
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
 from kernelwright.source.loop_headers import read_header
+from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.recognised.block_replay import MAX_STEPS, BlockReplay, Numbers
@@ -61,6 +62,19 @@ class Trials:
             run = run_block(self.subject, launch, number, length, self.most_steps, is_coarse=is_coarse)
             self.done[key] = launch, run
         return self.done[key]
+
+    def require_both_answers(self) -> None:
+        """Refuse what depends on numbers in memory in a way that no trial has met: a mask, a clip, a page that is none.
+
+        Raises:
+            Unfit: a condition on them was always answered alike.
+        """
+        answers: dict[Span, int] = {}
+        for _, run in self.done.values():
+            for span, ways in run.answers.items():
+                answers[span] = answers.get(span, 0) | ways
+        if any(ways != 3 for ways in answers.values()):
+            raise Unfit("a condition on what an array holds was answered alike in all trials")
 
     def sizes(self, length: int, more: Mapping[str, int] | None = None) -> dict[str, int]:
         """The first workload's, with a length and more of other numbers."""
@@ -176,6 +190,8 @@ def once(recognise: Callable[[Subject], Found]) -> Callable[[Subject], Found]:
                 _ANSWERS[key] = recognise(subject)
             except Unfit as unfit:
                 _ANSWERS[key] = unfit.reason
+            except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+                _ANSWERS[key] = f"a block of it cannot be followed ({type(error).__name__})"
             while len(_ANSWERS) > _KEPT:
                 _ANSWERS.popitem(last=False)
         found = _ANSWERS[key]
@@ -265,7 +281,9 @@ def covers(starts: Numbers, count: int, touched: Numbers) -> bool:
     firsts = np.unique(starts)
     if not len(touched) or len(firsts) * count < len(touched) or count > len(touched):
         return False
-    return bool(np.array_equal(np.unique((firsts[:, None] + np.arange(count)).reshape(-1)), touched))
+    rows = np.searchsorted(firsts, touched, "right") - 1
+    is_inside = rows.min() >= 0 and (touched - firsts[rows]).max() < count
+    return bool(is_inside and np.minimum(np.diff(firsts), count).sum() + count == len(touched))
 
 
 def indices(place: QuotedIndex) -> Iterator[str]:
