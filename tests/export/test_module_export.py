@@ -176,12 +176,12 @@ def test_a_pragma_has_the_value_of_a_parameter_since_nvcc_defines_no_macros_ther
     """Found on a GPU: NVRTC compiled what nvcc refused."""
     folder = problem(tmp_path / "p", language="cuda")
     file = folder / "program.cu"
-    text = file.read_text().replace("  for (", "  #pragma unroll UNROLL\n  for (", 1)
+    text = file.read_text().replace("  for (", "#define STEPS (UNROLL / 2)\n#pragma unroll STEPS\n  for (", 1)
     head = "// [parameters]\n// UNROLL = { values = [1, 4], default = 1 }\n"
     file.write_text(text.replace("// /// kernelwright\n", f"// /// kernelwright\n{head}", 1))
     found = exported(record_run(folder, [{"UNROLL": 4}]), tmp_path / "out")
-    assert "#pragma unroll 4\n" in found
-    assert "unroll UNROLL" not in found
+    assert "#pragma unroll (4 / 2)\n" in found
+    assert "unroll STEPS" not in found
 
 
 def test_what_is_exported_unasked_has_the_file_for_a_module(saxpy: Path, record_run: RecordRun, tmp_path: Path) -> None:

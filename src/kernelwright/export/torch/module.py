@@ -28,12 +28,15 @@ from kernelwright.modules.problem_files import MODULE, signature_of
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Problem
 from kernelwright.problem.reference_file import parse_python
+from kernelwright.source.lexer import definitions_of, directives, masked
 from kernelwright.source.normal.draft import masked_comments
 from kernelwright.store.event import RunStarted
 from kernelwright.template.model import Candidate, Template
 from kernelwright.template.outside import launches_before
 
 ALIGNMENT = 512
+MOST_OF_A_PRAGMA = 1000
+"""Characters; names whose values name each other twice would double it at each step."""
 _HOST_HEADERS = ("cstdint", "stdexcept", "vector")
 _LAUNCH = (
     "void launch(const std::vector<std::uintptr_t> &addresses, int device, std::uintptr_t stream_address, int first, "
@@ -306,16 +309,27 @@ def _source(rendered: Job) -> str:
     """
     values = dict(rendered.unit.macros)
     defines = "".join(f"#define {name} {text}\n" for name, text in values.items())
+    source = masked_comments(rendered.unit.source)
+    code = masked(source)
+    own = {each.name: each.body.strip() for each in definitions_of(code) if each.parameters is None}
+    for each in reversed(list(directives(code))):
+        if each.word == "pragma":
+            pragma = _with_values(source[each.rest_start : each.end], {**own, **values})
+            source = source[: each.rest_start] + pragma + source[each.end :]
     lines = [""]
-    for line in masked_comments(rendered.unit.source).splitlines():
+    for line in source.splitlines():
         if line.strip() or lines[-1].endswith("\\"):  # an empty line ends a macro that goes on
-            is_pragma = re.match(r"\s*#\s*pragma\b", line)
-            lines.append(_with_values(line, values).rstrip() if is_pragma else line.rstrip())
+            lines.append(line.rstrip())
     return defines + "\n".join(lines[1:]) + "\n"
 
 
-def _with_values(line: str, values: Mapping[str, str]) -> str:
-    return re.sub(r"[A-Za-z_]\w*", lambda word: values.get(word[0], word[0]), line)
+def _with_values(text: str, values: Mapping[str, str]) -> str:
+    """A text in which names have their values, also names of values, as far as they do not go in circles."""
+    for _ in values:
+        before, text = text, re.sub(r"\b[A-Za-z_]\w*\b(?!\s*\()", lambda word: values.get(word[0], word[0]), text)
+        if text == before or len(text) > MOST_OF_A_PRAGMA:
+            break
+    return text
 
 
 def _quoted(text: str) -> str:
