@@ -21,6 +21,7 @@ from kernelwright.tactics.recognised.trials import (
     Trials,
     covers,
     elements,
+    first_found,
     indices,
     length_sizes,
     once,
@@ -77,16 +78,10 @@ def attention_of(subject: Subject) -> Attention:
     """
     read, written = _arrays(subject)
     refuse_aliases(subject)
-    last: Unfit = Unfit(_NONE)
-    for size in (*length_sizes(subject), ""):
-        try:
-            hypotheses = _Hypotheses(Trials(subject, written, size, shortened(subject, size, _SHORT)[0]), read)
-            found = hypotheses.found()
-            hypotheses.trials.require_both_answers()
-            return found
-        except Unfit as unfit:
-            last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
-    raise last
+    trials = (
+        Trials(subject, written, size, shortened(subject, size, _SHORT)[0]) for size in (*length_sizes(subject), "")
+    )
+    return first_found(trials, lambda each: _Hypotheses(each, read).found(), _NONE)
 
 
 _NONE = "no output is a sum of values weighted by the exponentials of products"

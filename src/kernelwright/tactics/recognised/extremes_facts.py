@@ -22,6 +22,7 @@ from kernelwright.tactics.recognised.trials import (
     Trials,
     covers,
     elements,
+    first_found,
     float_parameters,
     floats,
     length_sizes,
@@ -129,18 +130,11 @@ def extremes_of(subject: Subject) -> Extremes:
     """
     array, outputs = _arrays(subject)
     refuse_aliases(subject)
-    last = Unfit(_NONE)
-    for size in (*length_sizes(subject), ""):
-        try:
-            hypotheses = _Hypotheses(
-                Trials(subject, outputs[0], size, shortened(subject, size, _LENGTHS)[0], _MOST_STEPS), array, outputs
-            )
-            found = hypotheses.found()
-            hypotheses.trials.require_both_answers()
-            return found
-        except Unfit as unfit:
-            last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
-    raise last
+    trials = (
+        Trials(subject, outputs[0], size, shortened(subject, size, _LENGTHS)[0], _MOST_STEPS)
+        for size in (*length_sizes(subject), "")
+    )
+    return first_found(trials, lambda each: _Hypotheses(each, array, outputs).found(), _NONE)
 
 
 def _arrays(subject: Subject) -> tuple[str, tuple[str, ...]]:

@@ -26,6 +26,7 @@ from kernelwright.tactics.recognised.places import (
 )
 from kernelwright.tactics.recognised.trials import (
     Trials,
+    first_found,
     length_sizes,
     once,
     row_count,
@@ -72,18 +73,10 @@ def product_of(subject: Subject) -> Product:
     """
     read, out = _arrays(subject)
     refuse_aliases(subject)
-    last = Unfit(_NONE)
-    for size in length_sizes(subject):
-        try:
-            hypotheses = _Hypotheses(
-                Trials(subject, out, size, shortened(subject, size, _LENGTHS)[0], _MOST_STEPS), read
-            )
-            found = hypotheses.found()
-            hypotheses.trials.require_both_answers()
-            return found
-        except Unfit as unfit:
-            last = last if str(last) != _NONE and str(unfit) == _NONE else unfit
-    raise last
+    trials = (
+        Trials(subject, out, size, shortened(subject, size, _LENGTHS)[0], _MOST_STEPS) for size in length_sizes(subject)
+    )
+    return first_found(trials, lambda each: _Hypotheses(each, read).found(), _NONE)
 
 
 def _arrays(subject: Subject) -> tuple[tuple[str, ...], str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -200,6 +200,28 @@ def once(recognise: Callable[[Subject], Found]) -> Callable[[Subject], Found]:
         return cast("Found", found)
 
     return answer
+
+
+def first_found(trials: Iterable[Trials], found: Callable[[Trials], Found], none: str) -> Found:
+    """What is found by the first trials that agree on something.
+
+    Args:
+        trials: for each size that may say how long rows are.
+        found: what they agree on.
+        none: why nothing is found where no trials say more.
+
+    Raises:
+        Unfit: nothing, and why.
+    """
+    last = Unfit(none)
+    for each in trials:
+        try:
+            result = found(each)
+            each.require_both_answers()
+            return result
+        except Unfit as unfit:
+            last = last if str(last) != none and str(unfit) == none else unfit
+    raise last
 
 
 def length_sizes(subject: Subject) -> tuple[str, ...]:
