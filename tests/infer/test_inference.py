@@ -102,7 +102,7 @@ def test_everything_that_is_missing_is_asked_at_once(tmp_path: Path) -> None:
     source = "__kernel void k(__global const int *p, __global float *y, float a, int n) {\n"
     source += "  int i = get_global_id(0);\n  if (i < n) for (int j = p[i]; j < p[i + 1]; ++j) y[i] += a;\n}\n"
     found = inferred(tmp_path, source)
-    assert {each.word for each in found.questions} >= {"a=NUMBER", "p=FILE.npy"}
+    assert {each.word for each in found.questions} >= {"a=NUMBER", "p=0..TOTAL"}
     assert found.guessed_sizes == {"n"}, "how much there is can be chosen"
 
 
@@ -310,6 +310,59 @@ def test_shared_memory_that_nobody_sizes_is_what_is_touched(tmp_path: Path, inde
 def test_too_few_places_for_all_values_are_asked_about(tmp_path: Path) -> None:
     found = inferred(tmp_path, SCATTER.replace("GUARD", ""), "n=100", "y=50")
     assert [each.word for each in found.questions] == ["at=FILE.npy"]
+
+
+RAGGED = {
+    "two loads": "for (int k = p[r]; k < p[r + 1]; ++k) sum += x[k];",
+    "a group a row": "for (int k = p[r] + get_local_id(1); k < p[r + 1]; k += get_local_size(1)) sum += x[k];",
+    "a length": "int start = p[r], count = p[r + 1] - start; for (int k = 0; k < count; ++k) sum += x[start + k];",
+    "at most a window": "int end = min(p[r + 1], p[r] + 64); for (int k = p[r]; k < end; ++k) sum += x[k];",
+}
+
+
+@pytest.mark.parametrize("walk", RAGGED.values(), ids=RAGGED)
+@pytest.mark.parametrize("word", ["p=0..5000", "x=5000"])
+def test_offsets_that_cut_an_array_into_parts_are_made(tmp_path: Path, walk: str, word: str) -> None:
+    source = "__kernel void k(__global const int *p, __global const float *x, __global float *y, int n) {\n"
+    source += f"  int r = get_global_id(0);\n  if (r >= n) return;\n  float sum = 0;\n  {walk}\n  y[r] = sum;\n}}\n"
+    found = inferred(tmp_path, source, "n=1000", word)
+    assert not found.questions
+    offsets, values, _, _ = found.arguments
+    assert (offsets.values, offsets.bounds, offsets.shape) == ("offsets", (0, 5000), ("n + 1",))
+    assert 5000 <= int(values.shape[0]) <= 5064
+    files, _ = files_of(found)
+    made = np.load(io.BytesIO(files["p.npy"]))
+    assert (made[0], made[-1], made.size) == (0, 5000, 1001)
+    lengths = np.diff(made)
+    assert lengths.min() == 0
+    assert lengths.max() > 10
+
+
+def test_ends_that_are_no_neighbours_are_no_offsets(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const int *p, __global const float *x, __global float *y, int n) {\n"
+    source += "  int r = get_global_id(0);\n  if (r >= n) return;\n  float sum = 0;\n"
+    source += "  for (int k = p[r]; k < p[r + n]; ++k) sum += x[k];\n  y[r] = sum;\n}\n"
+    assert [each.word for each in inferred(tmp_path, source, "n=1000").questions] == ["p=FILE.npy"]
+
+
+@pytest.mark.parametrize(
+    ("block", "grid"), [(("64",), ("ceil_div(w, 64)", "h")), (("8", "2"), ("ceil_div(w, 8)", "h"))]
+)
+def test_a_block_that_leaves_out_axes_has_one_thread_there(
+    tmp_path: Path, block: tuple[str, ...], grid: tuple[str, ...]
+) -> None:
+    source = "__global__ void k(const float *x, float *y, int h, int w) {\n"
+    source += "  int r = blockIdx.y, c = blockIdx.x * blockDim.x + threadIdx.x;\n"
+    source += "  if (r < h && c < w) y[r * w + c] = x[r * w + c];\n}\n"
+    found = inferred(tmp_path, source, "h=8", "w=128", name="k.cu", block=block)
+    assert found.launch.grid == grid
+    assert found.arguments[1].shape == ("h", "w")
+
+
+def test_a_block_of_more_axes_than_the_kernel_uses(tmp_path: Path) -> None:
+    source = "__kernel void k(__global float *y, int n) { int i = get_global_id(0); if (i < n) y[i] = 1; }\n"
+    found = inferred(tmp_path, source, "n=100", block=("64", "1", "1"))
+    assert found.launch.grid == ("ceil_div(n, 64)", "1", "1")
 
 
 def test_an_index_below_zero_is_told_and_a_clamped_one_is_not(tmp_path: Path) -> None:

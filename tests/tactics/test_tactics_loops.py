@@ -116,6 +116,48 @@ __global__ void f(const float *x, float *y, int n) {
   }
   if (threadIdx.x == 0) y[blockIdx.x] = sh[0];
 }""", ONE, language="cuda", shared_bytes="128"),
+    Together("a scan of each row", """
+__kernel void f(__global const float *x, __global float *y, int n) {
+  __local float sh[32];
+  const int row = get_group_id(0), t = get_local_id(0), w = get_local_size(0);
+  float carry = 0;
+  for (int base = 0; base < n; base += w) {
+    sh[t] = base + t < n ? x[row * n + base + t] : 0.0f;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int off = 1; off < w; off <<= 1) {
+      float left = t >= off ? sh[t - off] : 0.0f;
+      barrier(CLK_LOCAL_MEM_FENCE);
+      sh[t] += left;
+      barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (base + t < n) y[row * n + base + t] = carry + sh[t];
+    carry += sh[w - 1];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+}""", ALL, no_vectors="it is generic"),
+    Together("a sum of chosen elements", SUM + """
+__kernel void f(__global const float *x, __global const int *at, __global float *y, int n) {
+  __local float sh[32];
+  float s = 0.0f;
+  for (int i = get_local_id(0); i < n; i += get_local_size(0)) s += x[at[i]];
+  s = block_sum(s, sh);
+  if (get_local_id(0) == 0) y[get_group_id(0)] = s;
+}""", {"x": "in float32 5", "at": "in int32 n 0..4", "y": "out float32 rows", "n": "int32 =n"},
+        no_vectors="it is gather/scatter"),
+    Together("a row as long as a block, scanned", """
+__kernel void f(__global const float *x, __global float *y, int n) {
+  __local float sh[32];
+  const int t = get_local_id(0), w = get_local_size(0);
+  sh[t] = x[get_group_id(0) * n + t];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int off = 1; off < w; off <<= 1) {
+    float left = t >= off ? sh[t - off] : 0.0f;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    sh[t] += left;
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  y[get_group_id(0) * n + t] = sh[t];
+}""", ALL, no_vectors="it is generic", no_blocks="touches one element of"),
 )  # fmt: skip
 
 

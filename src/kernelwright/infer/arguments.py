@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernelwright.analysis.analysis import Analysis
-from kernelwright.analysis.facts import Access
+from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
 from kernelwright.infer.bounds import AXES, Bounds, Unbounded
 from kernelwright.infer.coverage import is_covered
-from kernelwright.infer.model import InferredArgument, Question
+from kernelwright.infer.model import InferredArgument, Question, Values
 from kernelwright.infer.symbols import Symbols
 from kernelwright.infer.words import Words
 from kernelwright.problem.dtypes import Dtype, dtype_of_c_type, integer_range
@@ -24,6 +24,8 @@ BEYOND = 8
 """Values that a kernel guards against are drawn from a range that is longer by one part in so many on that side."""
 ROWS_OF_A_TABLE = 4096
 """That an index array chooses from, where nothing says how many there are."""
+ELEMENTS_OF_A_PART = 32
+"""Between two offsets on average, where nothing says how many there are."""
 
 NOT_FOLLOWED = ("carried", "select", "unknown")
 """Kinds of indices that lie among an array's others, as far as anybody can tell."""
@@ -48,6 +50,8 @@ class ArrayReader:
     ranges: dict[str, tuple[Polynomial, Polynomial]] = field(default_factory=dict)
     distinct: set[str] = field(default_factory=set)
     """Arrays whose values say where threads write: no two are the same."""
+    offsets: set[str] = field(default_factory=set)
+    """Arrays whose neighbours are where walks start and end: no value is below the one before."""
     notes: dict[str, str] = field(default_factory=dict)
     """By array, why its bounds are a guess."""
 
@@ -74,25 +78,18 @@ class ArrayReader:
 
     def _find_ranges(self, dtypes: Mapping[str, Dtype]) -> None:
         waiting = dict.fromkeys(each for each in self._index_arrays() if dtypes[each].is_integer)
+        self.offsets |= {each for each in waiting if self._says_where_walks_end(each)}
         for array in list(waiting):
             known = self._said_range(array)
             if known is not None:
                 self.ranges[array] = number(known[0]), number(known[1])
                 del waiting[array]
         for array in [each for each in waiting if self._is_loop_bound(each)]:
-            longest = self._longest_walk(array)
-            if longest is not None:
-                self.ranges[array] = ONE, longest
-                self.notes[array] = "lengths of walks, up to what rows have room for"
-                del waiting[array]
-                continue
-            why = f"the values of {array!r} bound a loop, so they cannot be drawn at random"
-            if self.asks:
-                self.questions.append(Question(f"{array}=FILE.npy", why))
+            known = self._walk_range(array)
+            if known is None:
+                self._miss_walk_range(array)
             else:
-                self.notes[array] = f"{why}: give a file"
-            if self.asks:
-                self.ranges[array] = ZERO, ZERO
+                self.ranges[array] = known
             del waiting[array]
         self.distinct |= {each for each in waiting if self._says_where_to_write(each)}
         for is_last in (False, True):
@@ -101,6 +98,30 @@ class ArrayReader:
                 if high is not None:
                     self.ranges[array] = self._with_guarded(array, dtypes[array], high)
                     del waiting[array]
+
+    def _walk_range(self, array: str) -> tuple[Polynomial, Polynomial] | None:
+        """The values of an array that say how far loops go; None where nothing says how far that is."""
+        longest = self._longest_walk(array)
+        if longest is not None:
+            self.notes[array] = "lengths of walks, up to what rows have room for"
+            return ONE, longest
+        total = self._walked_elements(array) if array in self.offsets else None
+        if total is None and array in self.offsets and not self.asks:
+            total = ELEMENTS_OF_A_PART * self._count(array)
+            self.notes[array] = f"{ELEMENTS_OF_A_PART} elements a part or fewer, which nothing says"
+        return None if total is None else (ZERO, number(total))
+
+    def _miss_walk_range(self, array: str) -> None:
+        """Ask for it, or leave the array to whoever corrects the problem."""
+        why = f"the values of {array!r} bound a loop, so they cannot be drawn at random"
+        if not self.asks:
+            self.notes[array] = f"{why}: give a file"
+            return
+        self.ranges[array] = ZERO, ZERO
+        if array in self.offsets:
+            self.questions.append(Question(f"{array}=0..TOTAL", self._asked_total(array)))
+        else:
+            self.questions.append(Question(f"{array}=FILE.npy", why))
 
     def _said_range(self, array: str) -> tuple[int, int] | None:
         if array in self.words.ranges:
@@ -153,6 +174,45 @@ class ArrayReader:
                     if array in self._behind(name, bounds):
                         return True
         return False
+
+    def _says_where_walks_end(self, array: str) -> bool:
+        """Whether one loop reads two neighbours of it as its start and its end: `k = p[r]; k < p[r + 1]`."""
+        for loop in self.analysis.facts.loops:
+            elements = [each.element for each in self._reads_behind(loop) if each.array == array]
+            firsts = [each for each in elements if each is not None]
+            if any(one - other == ONE for one in firsts for other in firsts):
+                return True
+        return False
+
+    def _reads_behind(self, loop: LoopFact) -> Iterator[Access]:
+        """The reads whose values are in a loop's start or end."""
+        waiting = [name for part in (loop.start, loop.bound) if part is not None for name in part.names]
+        seen = set(waiting)
+        while waiting:
+            atom = self.analysis.facts.atoms[waiting.pop()]
+            if atom.kind == "data":
+                yield from (self.analysis.facts.accesses[index] for index in atom.sources.accesses)
+            inner = {name for part in atom.parts for name in part.names} - seen
+            seen |= inner
+            waiting += sorted(inner)
+
+    def _walks(self, array: str) -> Iterator[str]:
+        """The arrays of which its values cut out parts."""
+        bounds = self.bounds()
+        for access in self._accesses:
+            names = access.element.names if access.element is not None and access.array != array else ()
+            loops = [bounds.loops[each] for each in names if each in bounds.loops]
+            if any(read.array == array for loop in loops for read in self._reads_behind(loop)):
+                yield access.array
+
+    def _walked_elements(self, array: str) -> int | None:
+        """How many elements the arrays have that it cuts into parts, where a person says so of one."""
+        found = [self._said_elements(each) for each in self._walks(array)]
+        return min((each for each in found if each is not None), default=None)
+
+    def _asked_total(self, array: str) -> str:
+        walked = ", ".join(dict.fromkeys(map(repr, self._walks(array)))) or "what the loop walks"
+        return f"its values cut {walked} into parts; TOTAL is how many elements these have"
 
     def _longest_walk(self, array: str) -> Polynomial | None:
         """How long a walk may be whose end its values say: what rows of the arrays that are walked have room for.
@@ -305,7 +365,12 @@ class ArrayReader:
             low, high = (self.symbols.number(each) for each in self.ranges[name])
             limits = (low or 0, high or 0)
         note = note or self.notes.get(name, "")
+        values: Values = "random"
+        if not file and limits is not None and name in self.offsets:
+            values, file = "offsets", f"{shown}.npy"
+            note = f"{note}; parts of different lengths, some of them empty".removeprefix("; ")
         is_distinct = name in self.distinct and not file
+        values = "distinct" if is_distinct else values
         if is_distinct and limits is not None and total is not None:
             is_enough = limits[1] + 1 >= total
             said = "none stands twice" if is_enough else f"some stand twice, {limits[1] + 1} are too few for {total}"
@@ -314,9 +379,7 @@ class ArrayReader:
                 why = f"its values say where threads write, and {limits[1] + 1} are too few for {total} elements"
                 self.questions.append(Question(f"{name}=FILE.npy", why))
             file = f"{shown}.npy"
-        found = InferredArgument(
-            shown, role, dtype, shape, bounds=limits, file=file, is_distinct=is_distinct, note=note
-        )
+        found = InferredArgument(shown, role, dtype, shape, bounds=limits, file=file, values=values, note=note)
         return replace(found, is_indexed=self._is_indexed(name))
 
     def _is_indexed(self, array: str) -> bool:

@@ -247,10 +247,15 @@ class LaunchReader:
     # -- blocks --------------------------------------------------------------------------------------
 
     def launch(self, block: tuple[int, ...], note: str, *, is_block_given: bool) -> InferredLaunch | Question:
-        """Grid and block; a question where the grid is in nothing that the kernel says."""
+        """Grid and block; a question where the grid is in nothing that the kernel says.
+
+        A `block` that leaves out axes has one thread along them.
+        """
         notes = [note] if note else []
-        found = [self._along(axis, extent) for axis, extent in zip(self.axes(), block, strict=False)]
-        missing = [axis for axis, each in zip(AXES, found, strict=False) if each.blocks is None and each.items is None]
+        axes = AXES[: max(len(self.axes()), len(block))]
+        block = (*block, 1, 1, 1)[: len(axes)]
+        found = [self._along(axis, extent) for axis, extent in zip(axes, block, strict=True)]
+        missing = [axis for axis, each in zip(axes, found, strict=True) if each.blocks is None and each.items is None]
         if missing:
             return Question(
                 f"--grid {','.join('XYZ'[: len(found)])}",

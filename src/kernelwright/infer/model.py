@@ -6,11 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from kernelwright.problem.dtypes import Dtype
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Role
 from kernelwright.source.language import Language
+
+Values = Literal["random", "distinct", "offsets"]
+"""Any; none twice, since threads write where they say; none below the one before, since they cut others into parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,8 @@ class InferredArgument:
     """The values of an array that index others, both ends included."""
     file: str = ""
     """The `.npy` file of an array that is given."""
-    is_distinct: bool = False
-    """Whether the file is made here: no value within `bounds` twice, since threads write where they say."""
+    values: Values = "random"
+    """Which values within `bounds` the array holds; the file is made here unless they are random."""
     note: str = ""
     """Why it is a guess; empty: the source or a person says it."""
     is_indexed: bool = False

@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import KernelwrightError, SpecError
 from kernelwright.infer.arguments import BEYOND
@@ -20,6 +21,10 @@ from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.toml.file import read_text
 from kernelwright.problem.toml.writing import inline_toml
 from kernelwright.template.load import load_baseline, load_template, problem_files
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _GENERATED = "# Inferred from"
 MOST_FOLDERS = 1000
@@ -42,8 +47,8 @@ def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
         original: text,
     }
     for argument in inferred.arguments:
-        if argument.is_distinct:
-            files[argument.file] = _distinct_values(argument, inferred.sizes)
+        if argument.values != "random":
+            files[argument.file] = _made_values(argument, inferred.sizes)
         elif argument.file:
             files[Path(argument.file).name] = Path(argument.file).read_bytes()
     headers, notes = headers_of(inferred.file)
@@ -57,22 +62,39 @@ def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
     return {**files, **{name: header.encode() for name, header in headers.items()}}, notes
 
 
-def _distinct_values(argument: InferredArgument, sizes: Mapping[str, int]) -> bytes:
-    """A `.npy` file of values within bounds, none twice but those below 0; always the same ones."""
+def _made_values(argument: InferredArgument, sizes: Mapping[str, int]) -> bytes:
+    """The `.npy` file of an array whose values are no random ones; always the same."""
     import numpy as np
 
-    low, high = argument.bounds or (0, 0)
     shape = tuple(int(Expression.parse(each).evaluate(dict(sizes))) for each in argument.shape)
-    count = math.prod(shape)
+    make = _offsets if argument.values == "offsets" else _distinct
+    values = make(np.random.default_rng(0), math.prod(shape), *(argument.bounds or (0, 0)))
+    file = io.BytesIO()
+    np.save(file, values.astype(argument.dtype.name).reshape(shape))
+    return file.getvalue()
+
+
+def _distinct(rng: np.random.Generator, count: int, low: int, high: int) -> npt.NDArray[Any]:
+    """Values up to `high`, none twice but those below 0."""
+    import numpy as np
+
     kinds = max(high + 1, 0)
-    values = np.random.default_rng(0).choice(kinds, min(count, kinds), replace=False)  # no array of a whole wide range
+    values = rng.choice(kinds, min(count, kinds), replace=False)  # no array of a whole wide range
     if values.size < count:  # too few: as far as they go
         values = np.resize(values, count)
     if low < 0:
         values[:: BEYOND + 1] = -1
-    file = io.BytesIO()
-    np.save(file, values.astype(argument.dtype.name).reshape(shape))
-    return file.getvalue()
+    return values
+
+
+def _offsets(rng: np.random.Generator, count: int, low: int, high: int) -> npt.NDArray[Any]:
+    """From `low` to `high` in steps of random lengths; one step in `BEYOND` is none."""
+    import numpy as np
+
+    lengths = rng.exponential(size=max(count - 1, 0))
+    lengths[BEYOND - 1 :: BEYOND] = 0
+    ends = np.concatenate(([0.0], np.cumsum(lengths)))
+    return np.rint(low + (high - low) * ends / (ends[-1] or 1.0)).astype(np.int64)
 
 
 def problem_text(inferred: Inferred, original: str) -> str:

@@ -9,6 +9,7 @@ from kernelwright.analysis.facts import LiteralFact
 from kernelwright.analysis.polynomial import named
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import atomic_operation, is_exchange
+from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import Axis, is_guarded, queries_are_indices
@@ -164,10 +165,10 @@ def _refuse_reliance(subject: Subject, size: int) -> None:
     """
     facts, step = subject.analysis.facts, only_shape(subject)
     reason = "the kernel relies on the shape of its blocks"
-    if facts.opaque or subject.pattern.kind not in ("row-wise", "whole reduction"):
+    if facts.opaque or covered_by(step.grid[0].text, step.block[0].text) is not None:
         raise Unfit(reason)
-    if subject.pattern.confidence != "certain" or covered_by(step.grid[0].text, step.block[0].text) is not None:
-        raise Unfit(reason)
+    is_by_rows = subject.pattern.kind in ("row-wise", "whole reduction") and subject.pattern.confidence == "certain"
+    walked = () if is_by_rows else _walked_by_blocks(subject)
     if re.search(rf"\b{size}\b", " ".join(extent.text for extent in step.grid)) or _uses_total(subject):
         raise Unfit(reason)
     for guard in facts.guards:
@@ -178,18 +179,38 @@ def _refuse_reliance(subject: Subject, size: int) -> None:
     _refuse_own_values(subject)
     sharing = {index for access in facts.accesses if access.space == "shared" for index in access.loops}
     for loop in facts.loops:
-        ends = [each for each in (loop.start, loop.bound) if each is not None]
+        pace = None if loop.step is None else loop.step.amount
+        told = [each for each in (loop.start, loop.bound, pace) if each is not None]
         is_fixed = loop.step is not None and loop.step.amount.constant is not None
         if is_fixed and loop.sweep != "sequential" and loop.start is not None and "thread." in str(loop.start):
             raise Unfit("a loop walks in steps of the size that blocks have")
-        if loop.index in sharing and not any("block_size." in str(each) for each in ends):
+        if loop.index in sharing and not any("block_size." in str(each) for each in told):
             raise Unfit("a loop over shared memory has a fixed length")
     scopes = {reduction.scope for reduction in facts.reductions}
     if "warp" in scopes and "block" not in scopes:
         raise Unfit("values are joined between the threads of a warp, which is the block")
     if any(array.space == "shared" and array.is_parameter for array in facts.arrays.values()):
         raise Unfit("how much local memory a block of another size needs is not known")
-    refuse_place_as_data(subject)
+    refuse_place_as_data(subject, walked=walked)
+
+
+def _walked_by_blocks(subject: Subject) -> tuple[Span, ...]:
+    """Accesses at the thread's place, all of which the block walks along: with fewer threads it takes more steps.
+
+    Raises:
+        Unfit: a thread touches only the element at its own place.
+    """
+    loops = subject.analysis.facts.loops
+    walks = {each.atom for each in loops if each.step is not None and "block_size." in str(each.step.amount)}
+    found = []
+    for access in subject.analysis.facts.accesses:
+        names = access.element.names if access.element is not None else frozenset({"thread."})
+        if access.space == "shared" or not any(name.startswith("thread.") for name in names):
+            continue
+        if not walks & names:
+            raise Unfit(f"each thread touches one element of {access.array}, and fewer threads leave the rest")
+        found.append(access.span)
+    return tuple(found)
 
 
 def _refuse_own_values(subject: Subject) -> None:

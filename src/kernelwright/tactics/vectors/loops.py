@@ -214,12 +214,13 @@ def _personal(
     return frozenset(found)
 
 
-def refuse_place_as_data(subject: Subject, *, is_kernel_alone: bool = False) -> None:
+def refuse_place_as_data(subject: Subject, *, is_kernel_alone: bool = False, walked: Collection[Span] = ()) -> None:
     """The thread's place may only index shared memory, be compared, and start loops: results do not depend on it.
 
     Args:
         subject: the kernel.
         is_kernel_alone: whether the functions that it calls are known to be fine.
+        walked: accesses that may be at the thread's place, too, since the block walks along them.
 
     Raises:
         Unfit: it is used in another way.
@@ -228,7 +229,7 @@ def refuse_place_as_data(subject: Subject, *, is_kernel_alone: bool = False) -> 
     shared = {array.name.partition("#")[0] for array in facts.arrays.values() if array.space == "shared"}
     for function in (subject.analysis.function, *(() if is_kernel_alone else subject.helpers)):
         names = set() if function.is_kernel else _shared_parameters(subject, function)
-        allowed = _allowed_places(function.body, shared | names)
+        allowed = [*_allowed_places(function.body, shared | names), *walked]
         loops = {n.name for n in nodes.walk(function.body) if isinstance(n, nodes.Declarator)} & {
             each.variable for each in facts.loops
         }
