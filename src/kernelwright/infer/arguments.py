@@ -85,11 +85,11 @@ class ArrayReader:
                 self.ranges[array] = number(known[0]), number(known[1])
                 del waiting[array]
         for array in [each for each in waiting if self._is_loop_bound(each)]:
-            known = self._walk_range(array)
-            if known is None:
+            walk = self._walk_range(array)
+            if walk is None:
                 self._miss_walk_range(array)
             else:
-                self.ranges[array] = known
+                self.ranges[array] = walk
             del waiting[array]
         self.distinct |= {each for each in waiting if self._says_where_to_write(each)}
         for is_last in (False, True):
