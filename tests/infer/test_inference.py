@@ -338,6 +338,43 @@ def test_offsets_that_cut_an_array_into_parts_are_made(tmp_path: Path, walk: str
     assert lengths.max() > 10
 
 
+STRUCTS = [
+    ("typedef struct { float x, y, z, w; } item;", "k.cl", ("float32", "4")),
+    ("typedef struct body { float at[3]; float mass; } item;", "k.cl", ("float32", "4")),
+    ("struct item { float3 at; float mass; float3 speed; float rest; };", "k.cu", ("float32", "8")),
+    ("typedef struct { float3 at; float4 speed; } item;", "k.cl", ("float32", "8")),
+    ("struct inner { int a, b; }; struct item { struct inner one[2]; int c; };", "k.cu", ("int32", "5")),
+    ("typedef struct { uchar r, g, b; } item;", "k.cl", ("uint8", "3")),
+    ("typedef struct { float x; int label; } item;", "k.cl", None),
+    ("typedef struct { float4 at; float mass; } item;", "k.cl", None),
+    ("struct item { float mass; float4 at; };", "k.cu", None),
+    ("struct item { float *at; };", "k.cu", None),
+    ("struct item { float at[SIZE]; };", "k.cu", None),
+    ("struct other { float x; }; struct item : other { float y; };", "k.cu", None),
+]
+
+
+@pytest.mark.parametrize(("declared", "name", "expected"), STRUCTS, ids=[each[0] for each in STRUCTS])
+def test_structs_of_one_kind_of_number_are_arrays_of_it(
+    tmp_path: Path, declared: str, name: str, expected: tuple[str, str] | None
+) -> None:
+    is_opencl = name.endswith(".cl")
+    of, place, index = ("__kernel", "__global ", "get_global_id(0)") if is_opencl else (
+        'extern "C" __global__', "", "blockIdx.x * blockDim.x + threadIdx.x",
+    )  # fmt: skip
+    source = f"{declared}\n{of} void k({place}const item *a, {place}item *b, int n) {{\n"
+    source += f"  int i = {index};\n  if (i < n) b[i] = a[i];\n}}\n"
+    if expected is None:
+        with pytest.raises(SpecError, match="is `item`, which is no dtype"):
+            inferred(tmp_path, source, "n=100", name=name)
+        return
+    found = inferred(tmp_path, source, "n=100", name=name)
+    read, written, _ = found.arguments
+    assert (read.dtype.name, read.shape[-1]) == expected
+    assert read.shape == written.shape
+    assert (read.role, written.role) == ("input", "inout"), "some members may be left as they are"
+
+
 def test_ends_that_are_no_neighbours_are_no_offsets(tmp_path: Path) -> None:
     source = "__kernel void k(__global const int *p, __global const float *x, __global float *y, int n) {\n"
     source += "  int r = get_global_id(0);\n  if (r >= n) return;\n  float sum = 0;\n"

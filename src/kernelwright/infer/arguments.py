@@ -9,11 +9,12 @@ from kernelwright.analysis.analysis import Analysis
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
 from kernelwright.infer.bounds import AXES, Bounds, Unbounded
+from kernelwright.infer.c_types import struct_numbers
 from kernelwright.infer.coverage import is_covered
 from kernelwright.infer.model import InferredArgument, Question, Values
 from kernelwright.infer.symbols import Symbols
 from kernelwright.infer.words import Words
-from kernelwright.problem.dtypes import Dtype, dtype_of_c_type, integer_range
+from kernelwright.problem.dtypes import Dtype, integer_range
 from kernelwright.problem.model import Role
 from kernelwright.problem.source_scan import KernelParameter
 from kernelwright.source.language import Language
@@ -356,9 +357,13 @@ class ArrayReader:
         accesses = self._of(name)
         extents, note, total = self._shape(name, accesses)
         width = self.analysis.facts.arrays[name].width if name in self.analysis.facts.arrays else 1
+        struct = struct_numbers(parameter.c_type, self.analysis, self.language)
         role: Role = "input"
         if not parameter.is_const and parameter.address_space != "constant":
             role = self._role(name, accesses, total)
+        if struct is not None:
+            width = struct[1]
+            role = "inout" if role == "output" else role  # some members may be left as they are
         shape = (*extents, str(width)) if width > 1 else extents
         limits = None
         if name in self.ranges and not file:
@@ -596,17 +601,3 @@ def file_range(words: Words, name: str) -> tuple[int, int]:
         return (int(values.min()), int(values.max())) if values.size else (0, 0)
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"cannot read {words.files[name]}: {error}", hint="give a .npy file of numbers") from None
-
-
-def dtype_of(c_type: str, analysis: Analysis, language: Language) -> Dtype | None:
-    """The dtype of a C type, through what the file names; None where it is no number of a problem."""
-    seen = set()
-    while c_type not in seen:
-        seen.add(c_type)
-        found = dtype_of_c_type(c_type, language)
-        if found is not None:
-            return found
-        macro = analysis.tree.expanded.macros.get(c_type)
-        text = "" if macro is None else "".join(token.text for token in macro.body).strip()
-        c_type = analysis.tree.types.get(c_type) or text or c_type
-    return None

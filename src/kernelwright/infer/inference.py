@@ -18,8 +18,9 @@ from pathlib import Path
 from kernelwright.analysis.analysis import Analysis, analyse
 from kernelwright.analysis.polynomial import ONE
 from kernelwright.errors import KernelwrightError, Location, SpecError, UsageError
-from kernelwright.infer.arguments import ArrayReader, dtype_of
+from kernelwright.infer.arguments import ArrayReader
 from kernelwright.infer.bounds import Bounds, Unbounded
+from kernelwright.infer.c_types import dtype_of, struct_numbers
 from kernelwright.infer.launch import UNGUARDED, LaunchReader
 from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch, Question
 from kernelwright.infer.sizes import guess_sizes, size_names
@@ -264,11 +265,14 @@ class _Inference:
         found = dtype_of(parameter.c_type, self._analysis, self._language)
         if found is not None:
             return found
+        struct = struct_numbers(parameter.c_type, self._analysis, self._language) if parameter.is_pointer else None
+        if struct is not None:
+            return struct[0]
         if parameter.c_type not in self._analysis.facts.template_parameters:
             raise SpecError(
                 f"parameter {parameter.name!r} of {self._signature.name!r} is `{parameter.c_type}`, which is no dtype "
                 "of a problem",
-                hint="pass arrays of numbers; a structure's members as arrays of their own",
+                hint="pass arrays of numbers, or of structs with members of one type; others as arrays of their own",
                 location=Location(self._file, parameter.line),
             )
         self._notes[parameter.name] = f"the source's type is {parameter.c_type}"
