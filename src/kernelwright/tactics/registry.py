@@ -28,13 +28,14 @@ from kernelwright.tactics.scalar.narrow_indices import NARROW_INDICES
 from kernelwright.tactics.scalar.running_indices import RUNNING_INDICES
 from kernelwright.tactics.stencil.tiles import STENCIL_TILES
 from kernelwright.tactics.stencil.time_steps import JOIN_STEPS
+from kernelwright.tactics.tiling.unstaged import Unstaged
 from kernelwright.tactics.transpose.tiles import TRANSPOSE_TILES
 from kernelwright.tactics.vectors.loops import VECTOR_LOOPS
 from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
 from kernelwright.tactics.vectors.walks import WALK_VECTORS
 
 TACTICS: tuple[Tactic, ...] = (
-    CONTRACTION_TILES, TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES, ATTENTION_PARTS, ROW_ORDER, MATRIX_ROWS,
+    Unstaged(CONTRACTION_TILES), TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES, ATTENTION_PARTS, ROW_ORDER, MATRIX_ROWS,
     GROUP_LANES, Summed(VECTOR_MAP), Plainly(ROW_REGISTERS), Summed(Plainly(ROW_SPLIT)), Summed(Plainly(ROWS)),
     Plainly(ROW_SCAN),
     Plainly(ONE_PASS), Plainly(BLOCK_JOINS), Plainly(BLOCK_ITEMS), Plainly(PRIVATE_BINS),
