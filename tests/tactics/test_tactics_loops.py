@@ -144,6 +144,15 @@ __kernel void f(__global const float *x, __global const int *at, __global float 
   if (get_local_id(0) == 0) y[get_group_id(0)] = s;
 }""", {"x": "in float32 5", "at": "in int32 n 0..4", "y": "out float32 rows", "n": "int32 =n"},
         no_vectors="it is gather/scatter"),
+    Together("counts of a grid that walks", """
+__kernel void f(__global const uchar *x, __global uint *y, int n) {
+  __local uint own[16];
+  for (int i = get_local_id(0); i < 16; i += get_local_size(0)) own[i] = 0;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int i = get_global_id(0); i < n; i += get_global_size(0)) atomic_inc(&own[x[i] & 15]);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int i = get_local_id(0); i < 16; i += get_local_size(0)) atomic_add(&y[i], own[i]);
+}""", {"x": "in uint8 n", "y": "inout uint32 16", "n": "int32 =n"}, grid="3", no_vectors="it is "),
     Together("a row as long as a block, scanned", """
 __kernel void f(__global const float *x, __global float *y, int n) {
   __local float sh[32];

@@ -263,15 +263,20 @@ def _values_together(subject: Subject, size: int) -> list[int]:
 
 
 def _uses_total(subject: Subject) -> bool:
-    """Whether what a kernel does depends on how many threads there are in all, or on a place among all of them."""
+    """Whether what a kernel does depends on how many threads there are in all, or on a place among all of them.
+
+    Threads that walk all data together in steps of the grid may be more or fewer, unless each block stores its share.
+    """
     facts = subject.analysis.facts
     values = [a.element for a in facts.accesses if a.element is not None and a.space == "global"]
     values += [side for guard in facts.guards for c in guard.comparisons for side in (c.left, c.right)]
     names = {name for value in values for name in value.names}
     deep = names | {n for name in names for part in facts.atoms[name].parts for n in part.names}
-    return any(name.startswith(("global.", "grid_size.", "block_size.")) for name in deep) or any(
-        loop.sweep == "grid-stride" for loop in facts.loops
-    )
+    if any(name.startswith(("global.", "grid_size.", "block_size.")) for name in deep):
+        return True
+    stored = [a.element for a in facts.accesses if a.space == "global" and a.kind != "read" and not a.is_atomic]
+    is_of_block = any(each is None or any(name.startswith("block.") for name in each.names) for each in stored)
+    return is_of_block and any(loop.sweep == "grid-stride" for loop in facts.loops)
 
 
 def _lift_free(subject: Subject) -> Rewrite:
