@@ -220,12 +220,17 @@ class DeviceProcess:
         return failed
 
     def _call_for(self, unit: str, job: object, timeout_s: float) -> object:
-        """The job's result; where the process died that others had run in, one of its own gets a second chance."""
+        """The job's result; where a process died or failed that others had run in, one of its own gets a second chance.
+
+        What an earlier candidate left there, like a thread that goes on, is not this one's fault.
+        """
         has_company = not self._ran <= {unit, *self._baseline_units()}
         self._ran.add(unit)
         try:
             return self.call_unless_killed(job, timeout_s)
-        except WorkerDied:
+        except (JobTimeout, RemoteError):
+            raise
+        except InfrastructureError:
             if not has_company or unit in self._tried_alone:
                 raise
         self._tried_alone.add(unit)
