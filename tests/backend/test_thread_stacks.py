@@ -1,4 +1,4 @@
-"""When the stacks of a CPU driver's threads may be overwritten: a busy machine changes nothing, a restless thread does."""
+"""When stacks of a CPU driver's threads may be overwritten: a busy machine changes nothing, a restless thread does."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ OFTEN = "[time.sleep(1e-4) for _ in iter(int, 1)]"
 
 
 def said(script: str) -> str:
-    done = subprocess.run([sys.executable, "-c", BEGIN + script], capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-c", BEGIN + script]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

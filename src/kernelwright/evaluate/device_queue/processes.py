@@ -21,7 +21,7 @@ from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.layout import layouts_for
 from kernelwright.evaluate.device.arena import Job
-from kernelwright.evaluate.device.comparison import CompareDone, CompareJob
+from kernelwright.evaluate.device.comparison import AgainJob, CompareDone, CompareJob
 from kernelwright.evaluate.device.fast_check import OutputBounds, QuickJob
 from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
@@ -76,6 +76,7 @@ _ANSWER_OF: Mapping[type, type | UnionType] = {
     CeilingJob: dict,
     ForgetJob: NoneType,
     NotesJob: tuple,
+    AgainJob: tuple,
 }
 """By job of a device worker. A kernel that shares its processor can write into the channel, too."""
 

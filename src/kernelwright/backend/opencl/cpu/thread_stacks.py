@@ -31,7 +31,7 @@ KEPT_BYTES = 64 << 10
 """`trim` leaves so much of each stack in memory: ordinary kernels use no more."""
 
 OWN_S = 0.5
-"""Processor time of its own that a thread may use until it rests; a busy machine lets it wait for a core without end."""
+"""Processor time of its own that a thread may use until it rests. On a busy machine it may wait for a core for long."""
 
 LOOKS = 300
 """That may find a thread waiting for anything but another thread. The k-th is `LOOK_S * k` after the one before."""
