@@ -145,7 +145,7 @@ def compare(
         def failure(place: int) -> str | None:
             return proof.failure(candidates[place]) or _differs(process, candidates[0], results, place)
 
-        Confirmation(launch, gains, prove=failure, has_time=process.has_time).refuse(wrong)
+        Confirmation(launch, gains, prove=failure, note=process.notes.append, has_time=process.has_time).refuse(wrong)
         results = {name: replace(done, parts=()) for name, done in results.items()}
     return results, wrong
 
