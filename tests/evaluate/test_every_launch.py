@@ -111,8 +111,9 @@ def process_of(folder: Path, spoil: Callable[[int, LaunchSeen], object], **chang
     return Process(folder, [Launcher(1.0), Launcher(0.95, spoil), *others], **changed)
 
 
-def half(seen: LaunchSeen) -> None:
+def half(seen: LaunchSeen) -> bool:
     seen.arrays["y"][COUNT // 2 :] = 7
+    return True
 
 
 @pytest.mark.parametrize("number", [4, 7, 15], ids=["the first that counts", "one between", "the last"])
@@ -155,7 +156,7 @@ def hides_one(done: CompareDone) -> CompareDone:
 
 
 def hides_places(done: CompareDone) -> CompareDone:
-    rows = [[(secret, {name: {} for name in places}) for secret, places in row] for row in done.parts]
+    rows: list[Any] = [[(secret, {name: {} for name in places}) for secret, places in row] for row in done.parts]
     return replace(done, parts=cast("Any", tuple(map(tuple, rows))))
 
 

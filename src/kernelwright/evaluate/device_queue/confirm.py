@@ -204,10 +204,13 @@ def could_refuse(processes: Sequence[FreshProcess], speedup: float) -> bool:
     Where launches are about as short as what a cold start may cost, none is, however many processes launch it.
     """
     no_gain = [
-        FreshProcess(*(replace(each, first=each.warm) for each in _clocks(process)), None, process.beside)
-        for process in processes
+        FreshProcess(_as_warm(process.timer), _as_warm(process.outside), None, process.beside) for process in processes
     ]
     return not_confirmed(no_gain, speedup) is not None
+
+
+def _as_warm(times: FreshTimes) -> FreshTimes:
+    return replace(times, first=times.warm)
 
 
 def _middle_error(processes: Sequence[FreshProcess]) -> float:
