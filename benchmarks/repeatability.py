@@ -1,7 +1,7 @@
 """Ten tunings of one problem: how far apart the winners are, and how often the claimed interval holds the truth.
 
 ```
-python benchmarks/repeatability.py --out FILE [--problem FOLDER] [--runs 10] [--budget 10s] [--processes 6] [--device ID]
+python benchmarks/repeatability.py --out FILE [--problem FOLDER] [--runs 10] [--budget 10s] [--processes 6]
 ```
 Each run has its own seeds and starts from nothing but the shared artifact cache. Afterwards all winners are measured
 against the baseline in long interleaved rounds, in several processes; the median of their ratios is taken as the truth.
