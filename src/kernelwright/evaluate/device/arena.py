@@ -256,7 +256,7 @@ class Arena:
     def keep_results(self, set_index: int, job: Job, *, kept_as: object = None) -> None:
         """Keep a copy of what the last launch wrote, in the place of what was kept so before."""
         kept = self._results.setdefault(kept_as, {})
-        for spec in _results(job):
+        for spec in results_of(job):
             source = self._sets[set_index][spec.name]
             if spec.name in kept:
                 self._session.copy(source, kept[spec.name], _guarded_bytes(self._specs[spec.name]))
@@ -265,7 +265,7 @@ class Arena:
 
     def put_back_results(self, set_index: int, job: Job) -> None:
         """Make the buffers those of the launch whose results are kept."""
-        for spec in _results(job):
+        for spec in results_of(job):
             kept = self._results[None][spec.name]
             self._session.copy(kept, self._sets[set_index][spec.name], _guarded_bytes(spec))
 
@@ -275,7 +275,7 @@ class Arena:
             self._session.is_same(
                 self._sets[set_index][spec.name], self._results[None][spec.name], _guarded_bytes(spec)
             )
-            for spec in _results(job)
+            for spec in results_of(job)
         )
 
     def expect_close_results(
@@ -283,7 +283,7 @@ class Arena:
     ) -> None:
         """Expect that the last launch wrote what the one whose results are kept wrote, within limits."""
         kept = self._results[kept_as]
-        for spec in _results(job):
+        for spec in results_of(job):
             values = self._sets[set_index][spec.name]
             self._session.expect_close(
                 values, kept[spec.name], spec.byte_count, limits[spec.name], offset_bytes=GUARD_BYTES
@@ -291,9 +291,16 @@ class Arena:
 
     def write_results(self, folder: Path, job: Job, *, kept_as: object = None) -> frozenset[str]:
         """Write the results that are kept, with both guards, and nothing else; gives the names of what is not there."""
-        written = {spec.name: self._results[kept_as][spec.name] for spec in _results(job)}
+        written = {spec.name: self._results[kept_as][spec.name] for spec in results_of(job)}
         self._write(folder, {name: (self._specs[name], buffer) for name, buffer in written.items()})
         return frozenset(spec.name for spec in job.buffers if spec.name not in written)
+
+    def read(self, set_index: int, job: Job, name: str, offset_bytes: int, byte_count: int) -> bytes:
+        """So many bytes of a buffer's data, or what there is of them."""
+        spec = next(spec for spec in job.buffers if spec.name == name)
+        out = np.empty(max(0, min(byte_count, spec.byte_count - offset_bytes)), np.uint8)
+        self._session.download(self._sets[set_index][name], out, GUARD_BYTES + offset_bytes)
+        return out.tobytes()
 
     def has_scratch(self, job: Job) -> bool:
         """Whether anything may survive from launch to launch beside outputs."""
@@ -426,7 +433,8 @@ class Arena:
         return clone
 
 
-def _results(job: Job) -> list[BufferSpec]:
+def results_of(job: Job) -> list[BufferSpec]:
+    """What its launches write for others to read."""
     return [spec for spec in job.buffers if spec.role in ("output", "inout")]
 
 

@@ -9,6 +9,10 @@ other. The baseline, which works for nobody, takes the inputs of a candidate tha
 one each time and in random order; then both results are compared on the device. Never the other way round: on a CPU the
 baseline's results would lie where the candidate might find them. One launch of each candidate, picked after it ran, is
 written out for the referee.
+
+On a CPU a kernel shares the process with what earlier launches left. There parts of what each launch wrote, at places
+drawn after it ran, go to the parent; a process in which no candidate has ever run launches the baseline on the same
+inputs and gives the same places.
 """
 
 from __future__ import annotations
@@ -25,10 +29,17 @@ import numpy as np
 from kernelwright.backend.base import DeviceSession, LaunchFailed, Module
 from kernelwright.backend.redraw import Closeness
 from kernelwright.evaluate.data.freshness import launch_secret
-from kernelwright.evaluate.device.arena import Arena, Job
+from kernelwright.evaluate.device.arena import Arena, Job, results_of
 from kernelwright.evaluate.device.conditions import Readings
 from kernelwright.evaluate.device.fresh_launches import Picked, settle_cache
 from kernelwright.problem.outcome import Conditions
+
+RUNS = 16
+RUN_BYTES = 256
+"""So many runs of neighbours, or all: where a launch skips a fifth of its blocks, they see it with 97 %."""
+
+Parts = tuple[int, Mapping[str, Mapping[int, bytes]]]
+"""A launch's secret, and by result and offset what it wrote there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,8 @@ class CompareJob:
     """By output: how far a candidate's result may be from the baseline's on the same inputs."""
     out_folder: Path
     """What the picked launch of the k-th job wrote goes to `compared_folder(out_folder, k)`."""
+    has_parts: bool = False
+    """Whether parts of what every launch wrote are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,8 @@ class CompareDone:
     conditions: Conditions | None = None
     """How the device was, from readings between rounds."""
     timer: str = ""
+    parts: tuple[tuple[Parts, ...], ...] = ()
+    """By place and round, parts of what each launch wrote; empty unless they were wanted."""
 
 
 def compared_folder(out_folder: Path, place: int | str) -> Path:
@@ -100,6 +115,12 @@ def rounds_of(job: CompareJob) -> list[tuple[int, bool]]:
     return planned
 
 
+def secrets_of(job: CompareJob, place: int) -> list[int]:
+    """By counted round the secret of a candidate's launch; the baseline, at place 0, takes a candidate's."""
+    rounds = enumerate(rounds_of(job))
+    return [launch_secret(job.secret, number * len(job.jobs) + place) for number, (_, counts) in rounds if counts]
+
+
 class _Wrong(Exception):
     """What a launch did that it must not."""
 
@@ -119,6 +140,7 @@ class _Rounds:
         self._samples_ms: list[list[float]] = [[] for _ in job.jobs]
         self._wall_ms: list[list[float]] = [[] for _ in job.jobs]
         self._picked: list[Picked | None] = [None] * len(job.jobs)
+        self._parts: list[list[Parts]] = [[] for _ in job.jobs]
         self._set = 0
         """Where the round runs."""
         self._partners: list[int] = []
@@ -143,8 +165,11 @@ class _Rounds:
         picked = tuple(each for each in self._picked if each is not None)
         samples_ms = tuple(tuple(row) for row in self._samples_ms)
         wall_ms = tuple(tuple(row) for row in self._wall_ms)
+        parts = tuple(tuple(row) for row in self._parts) if job.has_parts else ()
         conditions = self._readings.conditions
-        return CompareDone(picked, samples_ms, {}, wall_ms, conditions=conditions, timer=self._session.timer)
+        return CompareDone(
+            picked, samples_ms, {}, wall_ms, conditions=conditions, timer=self._session.timer, parts=parts
+        )
 
     def _round(self, number: int, order: Sequence[int], *, is_counted: bool) -> Mapping[int, str] | None:
         """One launch of each; which one failed and why, or None."""
@@ -162,6 +187,9 @@ class _Rounds:
                 self._hold_against_other(place, partner, by_place[0])
             if is_counted:
                 self._pick(place, by_place[place])
+                if self._job.has_parts:
+                    job = self._job.jobs[place]
+                    self._parts[place].append(drawn_parts(self._arena, self._set, job, by_place[place]))
                 self._samples_ms[place].append(elapsed_ms)
                 self._wall_ms[place].append(wall_ms)
         return None
@@ -214,3 +242,71 @@ class _Rounds:
         left = self._job.rounds - len(self._samples_ms[place])
         if self._picked[place] is None and secrets.randbelow(left) == 0:
             self._picked[place] = Picked(secret, self._write(place))
+
+
+# Every launch held against the baseline, elsewhere --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AgainJob:
+    """Launch on the inputs of other launches, whose parts these are; answered with the same places, in their order."""
+
+    job: Job
+    inputs: Mapping[str, Path]
+    """The first values that each launch's are made from."""
+    parts: Sequence[Parts]
+
+
+def drawn_parts(arena: Arena, set_index: int, job: Job, secret: int) -> Parts:
+    """Parts of what the last launch wrote, at places that nobody could know."""
+    places = {spec.name: dict.fromkeys(_drawn_offsets(spec.byte_count), b"") for spec in results_of(job)}
+    return _read(arena, set_index, job, (secret, places))
+
+
+def launch_again(session: DeviceSession, module: Module, job: AgainJob) -> tuple[Parts, ...]:
+    """As launches of the comparison began, from the same inputs."""
+    rng, found = np.random.default_rng(), []
+    with Arena(session, [job.job], [job.inputs]) as arena:
+        launches = arena.launches(module, 0, job.job)
+        for each in job.parts:
+            arena.make_ready(0, job.job, rng=rng, secret=each[0])
+            session.time(launches)
+            session.synchronize()
+            found.append(_read(arena, 0, job.job, each))
+    return tuple(found)
+
+
+def differing(parts: Parts, expected: Parts, limits: Mapping[str, Closeness | None]) -> str | None:
+    """The result in which a launch is not within limits of another one on the same inputs; None: in none."""
+    for name, limit in limits.items():
+        one, other = (b"".join(each[1][name].values()) for each in (parts, expected))
+        is_close = one == other or (limit is not None and len(one) == len(other) and _holds(limit, one, other))
+        if not is_close:
+            return name
+    return None
+
+
+def are_parts(parts: Sequence[Parts], job: Job, launch_secrets: Sequence[int]) -> bool:
+    """Whether these are parts of every result of launches with these secrets; another process answered with them."""
+    counts = {spec.name: len(_drawn_offsets(spec.byte_count)) for spec in results_of(job)}
+    return [each[0] for each in parts] == list(launch_secrets) and all(
+        {name: len(places) for name, places in each[1].items()} == counts for each in parts
+    )
+
+
+def _holds(limit: Closeness, one: bytes, other: bytes) -> bool:
+    return limit.holds(np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8))
+
+
+def _drawn_offsets(byte_count: int) -> list[int]:
+    if byte_count <= RUNS * RUN_BYTES:
+        return list(range(0, byte_count, RUN_BYTES))
+    drawn = secrets.SystemRandom().sample(range(-(-byte_count // RUN_BYTES)), RUNS)
+    return [RUN_BYTES * each for each in sorted(drawn)]
+
+
+def _read(arena: Arena, set_index: int, job: Job, parts: Parts) -> Parts:
+    return parts[0], {
+        name: {offset: arena.read(set_index, job, name, offset, RUN_BYTES) for offset in places}
+        for name, places in parts[1].items()
+    }

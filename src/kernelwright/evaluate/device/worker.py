@@ -8,6 +8,7 @@ CheckJob    guards, poison, inputs -> one launch of all steps -> every buffer wi
 QuickJob    both at once, with outputs compared on the device (see `fast_check`)
 TimeJob     warm-up, then samples, each on inputs of its own; what one of them wrote is written out too
 CompareJob  several candidates measured in rounds, each round in a new random order
+AgainJob    the baseline on the inputs of a comparison's launches, with parts of what it writes
 SetUpJob    a candidate's first launch in a process of its own (see `first_launch`)
 ```
 """
@@ -25,7 +26,7 @@ from kernelwright.backend.base import Artifact, DeviceInfo, DeviceSession, Modul
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.device.arena import Arena, Job
-from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compare
+from kernelwright.evaluate.device.comparison import AgainJob, CompareDone, CompareJob, compare, launch_again
 from kernelwright.evaluate.device.conditions import Readings
 from kernelwright.evaluate.device.fast_check import QuickBench, QuickJob
 from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, FirstLaunch, SetUpJob
@@ -187,6 +188,8 @@ class DeviceWorker:
                 return self._bench.look(self._module(job.job.artifact), baseline, job)
             case CompareJob():
                 return self._compare(job)
+            case AgainJob():
+                return launch_again(self._session, self._module(job.job.artifact), job)
             case StressJob():
                 return stress(self._session, self._module(job.job.artifact), job)
             case SetUpJob() | DrawJob() | FireJob():

@@ -12,7 +12,7 @@ import secrets
 import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -198,6 +198,21 @@ def by_chance(processes: Sequence[FreshProcess], speedup: float) -> str | None:
     )
 
 
+def could_refuse(processes: Sequence[FreshProcess], speedup: float) -> bool:
+    """Whether a candidate that is no faster than the baseline there would be refused.
+
+    Where launches are about as short as what a cold start may cost, none is, however many processes launch it.
+    """
+    no_gain = [
+        FreshProcess(_as_warm(process.timer), _as_warm(process.outside), None, process.beside) for process in processes
+    ]
+    return not_confirmed(no_gain, speedup) is not None
+
+
+def _as_warm(times: FreshTimes) -> FreshTimes:
+    return replace(times, first=times.warm)
+
+
 def _middle_error(processes: Sequence[FreshProcess]) -> float:
     """The standard error of the ratio of both medians, by the spread of the baseline's launches, as a part of it."""
     baseline_ms = np.array([each.timer.warm for each in processes])
@@ -319,6 +334,7 @@ class Confirmation:
         gains: Gains,
         *,
         prove: Callable[[int], str | None] = lambda _place: None,
+        note: Callable[[str], None] = lambda _words: None,
         has_time: Callable[[float], bool] = lambda _seconds: True,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -329,6 +345,7 @@ class Confirmation:
                 within a limit; why the candidate failed, if it did.
             gains: of the comparison.
             prove: why the candidate at a place is wrong on some dataset where nothing else has run, if it is.
+            note: told what could not be looked into.
             has_time: whether so many seconds are left for more than what a budget is planned with: `FRESH_PROCESSES`
                 for each workload.
             now: the clock that the seconds are of.
@@ -336,6 +353,7 @@ class Confirmation:
         self._launch = launch
         self._gains = gains
         self._prove = prove
+        self._note = note
         self._has_time = has_time
         self._now = now
         self._planned = FRESH_PROCESSES * len(gains.speedups)
@@ -391,7 +409,14 @@ class Confirmation:
                 doubt = not_confirmed(processes, speedup)
                 looks -= doubt is None
                 reason = doubt or (failure if looks > 0 else None)
-        return reason or (by_chance(processes, speedup) if _may_be_chance(processes, speedup) else None)
+        reason = reason or (by_chance(processes, speedup) if _may_be_chance(processes, speedup) else None)
+        if reason is None and not could_refuse(processes, speedup):
+            launch_ms = statistics.median(each.timer.warm for each in processes)
+            self._note(
+                f"workload {workload!r}: {speedup:.3g} times as fast stands on the comparison alone; beside a cold "
+                f"start launches of {launch_ms:.2g} ms are too short for fresh processes to refuse it"
+            )
+        return reason
 
     def _add_to(self, processes: list[FreshProcess], place: int, workload: str) -> str | None:
         """Launch in `FRESH_PROCESSES` more; why the candidate failed in one, if it did."""

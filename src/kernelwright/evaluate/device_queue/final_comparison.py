@@ -21,7 +21,16 @@ from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.data.freshness import new_secret
 from kernelwright.evaluate.data.layout import GUARD_BYTES
 from kernelwright.evaluate.device.arena import Job
-from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compared_folder, current_file
+from kernelwright.evaluate.device.comparison import (
+    AgainJob,
+    CompareDone,
+    CompareJob,
+    are_parts,
+    compared_folder,
+    current_file,
+    differing,
+    secrets_of,
+)
 from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.timing import hidden_work, with_hidden_work
@@ -56,6 +65,13 @@ NOT_ALONE = (
 )
 """A note where a proof that was not planned for had no time."""
 
+NOT_AGAIN = (
+    "not every launch of the comparison was held against the baseline on the same inputs: the budget left no time"
+)
+
+AGAIN_ROUNDS = 12
+"""Launches of the baseline on each workload that are planned for that, and for its own process."""
+
 START_FACTOR = 2.0
 """A fresh process that launches takes as many times as long as its start alone. From traces on 2 busy cores."""
 
@@ -72,8 +88,10 @@ def confirm_s(process: DeviceProcess, baseline: Sequence[Measurement]) -> float:
     start_s = START_FACTOR * (process.worker.start_s or 0.0)
     counts = [len(process.datasets(each.workload, is_thorough=True)) for each in baseline]
     proof_s = start_s + math.fsum(count * each / 1e3 for count, each in zip(counts, launch_ms, strict=True))
-    launches_s = (BASELINE_LAUNCHES + 2) * math.fsum(launch_ms) / 1e3
-    return FRESH_PROCESSES * (len(baseline) * start_s + launches_s + math.fsum(judging_s)) + proof_s
+    launch_s = math.fsum(launch_ms) / 1e3
+    launches_s = (BASELINE_LAUNCHES + 2) * launch_s
+    again_s = start_s + AGAIN_ROUNDS * launch_s
+    return FRESH_PROCESSES * (len(baseline) * start_s + launches_s + math.fsum(judging_s)) + proof_s + again_s
 
 
 def compare(
@@ -123,10 +141,43 @@ def compare(
 
         process.say("a gain is confirmed in fresh processes")
         proof = _Proof(process, check)
-        Confirmation(
-            launch, gains, prove=lambda place: proof.failure(candidates[place]), has_time=process.has_time
-        ).refuse(wrong)
+
+        def failure(place: int) -> str | None:
+            return proof.failure(candidates[place]) or _differs(process, candidates[0], results, place)
+
+        Confirmation(launch, gains, prove=failure, note=process.notes.append, has_time=process.has_time).refuse(wrong)
+        results = {name: replace(done, parts=()) for name, done in results.items()}
     return results, wrong
+
+
+def _differs(
+    process: DeviceProcess, baseline: Sequence[Job], results: Mapping[str, CompareDone], place: int
+) -> str | None:
+    """Why some launch of a candidate in the comparison was wrong: beside the baseline where nothing else has run."""
+    process.end_worker()
+    empty(process.scratch)  # what a candidate left in files; nothing of it runs here
+    for job in baseline:
+        done = results[job.workload]
+        needed_s = START_FACTOR * (process.worker.start_s or 0.0) + math.fsum(done.wall_ms[0]) / 1e3
+        if not process.has_time(needed_s):
+            process.notes += [NOT_AGAIN] if NOT_AGAIN not in process.notes else []
+            return None
+        inputs = process.files(job.workload, process.timed_dataset(job.workload))
+        parts = done.parts[place]
+        timeout_s = LOAD_TIMEOUT_S + len(parts) * process.settings.launch_timeout_s
+        again = AgainJob(job, inputs, parts)
+        expected = process.try_worker(again, timeout_s) or process.try_worker(again, timeout_s)
+        if not isinstance(expected, tuple):
+            raise InfrastructureError("the baseline failed twice in a process of its own, on a comparison's inputs")
+        limits = process.desk.limits(job.workload)
+        found = (differing(one, other, limits) for one, other in zip(parts, expected, strict=True))
+        wrong = [name for name in found if name]
+        if wrong:
+            return (
+                f"wrong in {len(wrong)} of {len(parts)} launches of the comparison on workload {job.workload!r}: "
+                f"{wrong[0]!r} is not what the baseline writes on the same inputs"
+            )
+    return None
 
 
 class _Proof:
@@ -359,6 +410,7 @@ def _compare_job(process: DeviceProcess, built: Sequence[Job], workload: str, *,
         secret=new_secret(),
         limits=process.desk.limits(workload),
         out_folder=process.out_folder,
+        has_parts=process.device.shares_host_cores,
     )
 
 
@@ -384,7 +436,8 @@ def _try_to_compare(process: DeviceProcess, job: CompareJob, watch: Watch) -> tu
         process.refuse_when_closed()
         return None, str(error)
     assert isinstance(done, CompareDone)
-    if not (done.failed or _are_times(done, len(job.jobs), job.rounds)):
+    is_usable = done.failed or (_are_times(done, len(job.jobs), job.rounds) and _has_parts(done, job))
+    if not is_usable:
         return None, "what the worker answered are no times: a kernel has spoken in its place"
     return done, ""
 
@@ -407,6 +460,15 @@ def _are_times(done: CompareDone, job_count: int, rounds: int) -> bool:
     )
 
 
+def _has_parts(done: CompareDone, job: CompareJob) -> bool:
+    """Whether parts of what each candidate's launches wrote are there, where they are wanted."""
+    if not job.has_parts:
+        return True
+    return len(done.parts) == len(job.jobs) and all(
+        are_parts(done.parts[place], job.jobs[place], secrets_of(job, place)) for place in range(1, len(job.jobs))
+    )
+
+
 def _current_row(out_folder: Path) -> int | None:
     """The job that ran when the worker was lost; None when none had begun."""
     try:
@@ -421,7 +483,8 @@ def _in_places(done: CompareDone, standing: Sequence[int], count: int) -> Compar
     rows = [(math.nan,) * rounds] * count
     for place, row in zip(standing, done.samples_ms, strict=True):
         rows[place] = row
-    return replace(done, samples_ms=tuple(rows))
+    parts = dict(zip(standing, done.parts, strict=True)) if done.parts else {}
+    return replace(done, samples_ms=tuple(rows), parts=tuple(parts.get(place, ()) for place in range(count)))
 
 
 def _with_hidden(done: CompareDone) -> CompareDone:

@@ -21,7 +21,7 @@ from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.layout import layouts_for
 from kernelwright.evaluate.device.arena import Job
-from kernelwright.evaluate.device.comparison import CompareDone, CompareJob
+from kernelwright.evaluate.device.comparison import AgainJob, CompareDone, CompareJob
 from kernelwright.evaluate.device.fast_check import OutputBounds, QuickJob
 from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
@@ -76,6 +76,7 @@ _ANSWER_OF: Mapping[type, type | UnionType] = {
     CeilingJob: dict,
     ForgetJob: NoneType,
     NotesJob: tuple,
+    AgainJob: tuple,
 }
 """By job of a device worker. A kernel that shares its processor can write into the channel, too."""
 
@@ -220,12 +221,17 @@ class DeviceProcess:
         return failed
 
     def _call_for(self, unit: str, job: object, timeout_s: float) -> object:
-        """The job's result; where the process died that others had run in, one of its own gets a second chance."""
+        """The job's result; where a process died or failed that others had run in, one of its own gets a second chance.
+
+        What an earlier candidate left there, like a thread that goes on, is not this one's fault.
+        """
         has_company = not self._ran <= {unit, *self._baseline_units()}
         self._ran.add(unit)
         try:
             return self.call_unless_killed(job, timeout_s)
-        except WorkerDied:
+        except (JobTimeout, RemoteError):
+            raise
+        except InfrastructureError:
             if not has_company or unit in self._tried_alone:
                 raise
         self._tried_alone.add(unit)

@@ -24,7 +24,7 @@ class CpuMemory:
         """`has_pool`: kernels run on threads of the driver's own, and never on the one that calls it."""
         self._is_pocl = is_pocl
         self._has_pool = has_pool
-        self._stacks = ThreadStacks()
+        self._stacks = ThreadStacks(must_rest=is_pocl and has_pool)
         self._is_overwritten = False
         self._programs: dict[Path | None, ProgramObjects] = {}
         self._launched: set[ProgramObjects] = set()
@@ -79,7 +79,7 @@ class CpuMemory:
                 )
             )
         if self._stacks.missed:
-            found.append("before some launches a thread's stack was not overwritten: it did not come to rest in time")
+            found.append("before some launches a thread's stack was not overwritten: it did not come to rest")
         troubles = {objects.trouble for objects in self._programs.values()} - {""}
         found += [f"memory of a program is not set back between launches: {trouble}" for trouble in sorted(troubles)]
         if self._unfiltered:

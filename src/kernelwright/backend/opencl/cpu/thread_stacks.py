@@ -14,12 +14,14 @@ import platform
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.backend.opencl.cpu.process_calls import PAGE_BYTES, drop_pages
+from kernelwright.errors import InfrastructureError
 
 JUNK = 0xA5
 RED_ZONE_BYTES = 128
@@ -28,10 +30,18 @@ RED_ZONE_BYTES = 128
 KEPT_BYTES = 64 << 10
 """`trim` leaves so much of each stack in memory: ordinary kernels use no more."""
 
-PATIENCE_S = 0.5
-"""How long a thread that was seen waiting before may take until it waits again; a busy machine delays it."""
+OWN_S = 0.5
+"""Processor time of its own that a thread may use until it rests. On a busy machine it may wait for a core for long."""
 
+LOOKS = 300
+"""That may find a thread waiting for anything but another thread. The k-th is `LOOK_S * k` after the one before."""
+LOOK_S = 1e-5
+
+_THREAD_CLOCK = 6
+"""CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, of which Linux makes a thread's clock."""
 _FUTEX = {"x86_64": "202", "aarch64": "98"}
+_GOES_ON = (["running"], ["-1"])
+"""What `syscall` begins with where a thread has a core or waits for one, and where it waits for a page of memory."""
 _ENTRY_BYTES = 8
 _IN_MEMORY = re.compile(rb"[\x40-\xff]+")
 """The highest bytes of pagemap's entries: the two highest bits say present and swapped."""
@@ -57,16 +67,20 @@ class _Dead:
 
 
 class ThreadStacks:
-    """The stacks of all threads of this process but the calling one."""
+    """The stacks of all threads of this process but the calling one.
 
-    def __init__(self) -> None:
+    What touches stacks raises `InfrastructureError` where a thread does not come to rest, if all of them `must_rest`.
+    """
+
+    def __init__(self, *, must_rest: bool = False) -> None:
+        self._must_rest = must_rest
         self._futex = _FUTEX.get(platform.machine(), "")
         self._stacks: dict[int, _Stack] = {}
         self._pages: int | None = None
         self._unknown: set[int] = set()
         """Threads whose stack has never been told."""
-        self._is_starting = False
-        """Whether one of them ran at the last look: it may wake those whose stacks are known."""
+        self._running: set[int] = set()
+        """Threads that had a core, or waited for one, at the last look; unknown ones may wake the others, too."""
         self.missed = False
         """Whether a thread once did not come to rest, so that its stack was left as it was."""
 
@@ -107,24 +121,40 @@ class ThreadStacks:
 
         Nothing is touched while one does not: it may hold what another one waits for, which would wake at any moment.
         """
-        deadline_s = time.monotonic() + PATIENCE_S
         before: dict[int, int | None] = {}
+        began_s: dict[int, float] = {}
+        waits: Counter[int] = Counter()
         while True:
             now = self._pointers()
-            is_busy = self._is_starting or None in now.values()
-            if not is_busy and now == before:
+            restless = self._running | {task for task, pointer in now.items() if pointer is None}
+            if not restless and now == before:
                 break
-            if time.monotonic() > deadline_s:
-                self.missed = True
+            began_s = {task: _processor_s(task) for task in self._running} | began_s
+            waits.update(restless - self._running)
+            if any(self._is_hopeless(task, began_s.get(task), waits[task]) for task in restless):
+                self._give_up(len(restless))
                 return []
             before = now
-            if is_busy:
-                time.sleep(1e-5)
+            if restless:
+                time.sleep(LOOK_S * max(1, waits.total()))
         return [
             _Dead(self._stacks[task].low, pointer - RED_ZONE_BYTES)
             for task, pointer in now.items()
             if pointer is not None and pointer - RED_ZONE_BYTES > self._stacks[task].low
         ]
+
+    def _is_hopeless(self, task: int, began_s: float | None, waits: int) -> bool:
+        """Whether a thread has gone on for too long, by its own work or by what it waits for; no clock on the wall."""
+        has_worked = began_s is not None and _processor_s(task) - began_s > OWN_S
+        return has_worked or waits > LOOKS
+
+    def _give_up(self, count: int) -> None:
+        if self._must_rest:
+            raise InfrastructureError(
+                f"{count} of the driver's threads went on after a launch had ended: what it left on their stacks "
+                "cannot be overwritten"
+            )
+        self.missed = True
 
     def _pointers(self) -> dict[int, int | None]:
         """By known thread its stack pointer, None while it runs; unknown ones that rest become known."""
@@ -134,18 +164,20 @@ class ThreadStacks:
             return {}
         for task in self._stacks.keys() - tasks:
             os.close(self._stacks.pop(task).state)
-        self._is_starting = False
+        self._running = set()
         for task in tasks - self._stacks.keys():
             self._learn(task)
         self._unknown = tasks - self._stacks.keys()
-        return {task: self._pointer(stack.state) for task, stack in self._stacks.items()}
+        return {task: self._pointer(task, stack.state) for task, stack in self._stacks.items()}
 
-    def _pointer(self, state: int) -> int | None:
+    def _pointer(self, task: int, state: int) -> int | None:
         """Where a thread's stack ends, if it waits for another one and for no time; else None."""
         try:
             fields = os.pread(state, 256, 0).decode().split()
         except OSError:
             return None
+        if fields[:1] in _GOES_ON:
+            self._running.add(task)
         if len(fields) < 9 or fields[0] != self._futex or int(fields[4], 16):
             return None
         return int(fields[7], 16)
@@ -153,8 +185,7 @@ class ThreadStacks:
     def _learn(self, task: int) -> None:
         with suppress(OSError):
             state = os.open(f"/proc/self/task/{task}/syscall", os.O_RDONLY | os.O_CLOEXEC)
-            pointer = self._pointer(state)
-            self._is_starting |= os.pread(state, 7, 0) == b"running"
+            pointer = self._pointer(task, state)
             low = _bottom(pointer) if pointer is not None else None
             if low is None:
                 os.close(state)
@@ -171,6 +202,13 @@ class ThreadStacks:
         first = last + 1 - len(flags)
         for run in _IN_MEMORY.finditer(flags):
             yield (first + run.start()) * PAGE_BYTES, min((first + run.end()) * PAGE_BYTES, dead.high)
+
+
+def _processor_s(task: int) -> float:
+    """Processor time that a thread of this process has used; 0 where it has ended."""
+    with suppress(OSError):
+        return time.clock_gettime(~task << 3 | _THREAD_CLOCK)
+    return 0.0
 
 
 def _bottom(pointer: int) -> int | None:

@@ -1,0 +1,177 @@
+"""On a CPU device every launch of a claimed candidate in the comparison is held against the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace as Stub
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from kernelwright.backend.base import Artifact, PlanStep
+from kernelwright.backend.redraw import Closeness, Redraw
+from kernelwright.evaluate.device.arena import BufferSpec, Job
+from kernelwright.evaluate.device.comparison import AgainJob, CompareDone, CompareJob, compare, differing, launch_again
+from kernelwright.evaluate.device_queue import final_comparison
+from kernelwright.evaluate.device_queue.processes import DeviceProcess
+from kernelwright.testing.memory_session import Kernel, LaunchSeen, MemorySession
+
+COUNT, ROUNDS = 1 << 13, 12
+STEP = PlanStep("kernel", (1, 1, 1), (1, 1, 1), 0, ())
+JOB = Job(
+    "w", cast("Artifact", None), (STEP,),
+    (BufferSpec("x", "input", COUNT, b"\xff" * 4, Redraw("integers", 1, low=0, span=200)),
+     BufferSpec("z", "inout", COUNT, b"\xff" * 4, Redraw("integers", 1, low=0, span=200)),
+     BufferSpec("y", "output", COUNT, b"\xff" * 4)),
+)  # fmt: skip
+
+
+@dataclass
+class Launcher:
+    """Right, as fast as it is told, and wrong in those of its launches that `spoil` spoils, by their number."""
+
+    time_ms: float
+    spoil: Callable[[int, LaunchSeen], object] = lambda _number, _seen: None
+    count: int = 0
+
+    def __call__(self, seen: LaunchSeen) -> float:
+        self.count += 1
+        seen.arrays["y"][:] = seen.arrays["x"] + seen.arrays["z"]
+        seen.arrays["z"][:] += 1
+        self.spoil(self.count, seen)
+        return self.time_ms
+
+
+@dataclass
+class Process:
+    """What a comparison asks of the device's process, on kernels that are functions; the referee sees one launch."""
+
+    folder: Path
+    kernels: list[Launcher]
+    left_s: float = 100.0
+    notes: list[str] = field(default_factory=list)
+    ended_count: int = 0
+    spoken: Callable[[CompareDone], CompareDone] = lambda done: done
+    answers: list[object] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return {
+            "standby": Stub(settle=lambda: None), "device": Stub(shares_host_cores=True),
+            "problem": Stub(workloads=[Stub(name="w", weight=1.0)]), "out_folder": self.folder / "out",
+            "scratch": self.folder / "scratch", "worker": Stub(start_s=0.1, kill=lambda: None),
+            "settings": Stub(cache="hot", seed=0, launch_timeout_s=1.0),
+            "desk": Stub(judges_slowly=lambda _: True, limits=lambda _: {"y": None, "z": None}),
+        }[name]  # fmt: skip
+
+    def say(self, _: str) -> None: ...
+    def refuse_when_closed(self) -> None: ...
+    def files(self, *_: object) -> dict[str, Path]:
+        files = {name: self.folder / f"{name}.first" for name in ("x", "z")}
+        for file in files.values():
+            file.write_bytes(bytes(COUNT))
+        return files
+
+    def timed_dataset(self, _: str) -> None: ...
+    def set_count(self, _: str) -> int:
+        return 3
+
+    def judge_timed(self, *_: object) -> Any:
+        return Stub(failure=None)  # the picked launch is right
+
+    def failure_of(self, *_: object) -> None: ...
+    def has_time(self, seconds: float) -> bool:
+        return seconds <= self.left_s
+
+    def end_worker(self) -> None:
+        self.ended_count += 1
+
+    def call_unless_killed(self, job: CompareJob, *_: object) -> object:
+        kernels = [self.kernels[0], *self.kernels[1 - len(job.jobs) :]] if len(job.jobs) > 1 else self.kernels[:1]
+        done = compare(MemorySession(), cast("list[Kernel]", kernels), job)
+        return self.spoken(replace(done, wall_ms=done.samples_ms))  # the clock outside sees what kernels say
+
+    def try_worker(self, job: AgainJob, _: float) -> object:
+        assert self.ended_count, "nothing else has run there"
+        return self.answers.pop(0) if self.answers else launch_again(MemorySession(), Launcher(1.0), job)
+
+
+def refused(process: Process) -> str | None:
+    candidates = [[JOB]] * len(process.kernels)
+    wrong = final_comparison.compare(
+        cast("DeviceProcess", process), candidates, rounds=ROUNDS, wrong={}, check=lambda _: None
+    )[1]
+    return wrong.get(1)
+
+
+def process_of(folder: Path, spoil: Callable[[int, LaunchSeen], object], **changed: Any) -> Process:
+    others = [Launcher(2.0), Launcher(2.0)]  # rounds in which the baseline takes another one's inputs
+    return Process(folder, [Launcher(1.0), Launcher(0.95, spoil), *others], **changed)
+
+
+def half(seen: LaunchSeen) -> bool:
+    seen.arrays["y"][COUNT // 2 :] = 7
+    return True
+
+
+@pytest.mark.parametrize("number", [4, 7, 15], ids=["the first that counts", "one between", "the last"])
+def test_one_launch_that_is_wrong_is_seen_whichever_was_picked(tmp_path: Path, number: int) -> None:
+    reason = refused(process_of(tmp_path, lambda count, seen: count == number and half(seen)))
+    assert reason is not None
+    assert reason.startswith(
+        ("wrong in 1 of 12 launches of the comparison on workload 'w': 'y'", "failed in the comparison: its results")
+    )
+
+
+def test_a_right_candidate_is_told_nothing(tmp_path: Path) -> None:
+    process = process_of(tmp_path, lambda *_: None)
+    assert refused(process) is None
+    assert process.notes == []
+
+
+def test_in_out_arguments_count_too(tmp_path: Path) -> None:
+    def forgets(_: int, seen: LaunchSeen) -> None:
+        seen.arrays["z"][::2] -= 1
+
+    assert refused(process_of(tmp_path, forgets))
+
+
+def test_without_time_it_is_noted(tmp_path: Path) -> None:
+    process = process_of(tmp_path, lambda count, seen: count > 90 and half(seen), left_s=0.1)
+    assert refused(process) is None
+    assert process.notes == [final_comparison.NOT_AGAIN]
+
+
+def test_a_process_that_ends_is_asked_again(tmp_path: Path) -> None:
+    assert refused(process_of(tmp_path, lambda *_: None, answers=[None])) is None
+
+
+def hides_one(done: CompareDone) -> CompareDone:
+    rows = [list(row) for row in done.parts]
+    for row in rows[1:2]:
+        row[3] = row[2]  # a right launch in place of another one
+    return replace(done, parts=tuple(map(tuple, rows)))
+
+
+def hides_places(done: CompareDone) -> CompareDone:
+    rows: list[Any] = [[(secret, {name: {} for name in places}) for secret, places in row] for row in done.parts]
+    return replace(done, parts=cast("Any", tuple(map(tuple, rows))))
+
+
+@pytest.mark.parametrize("speaks", [hides_one, hides_places, lambda done: replace(done, parts=done.parts[:1])])
+def test_a_kernel_that_answers_in_the_workers_place_must_tell_all(
+    tmp_path: Path, speaks: Callable[[CompareDone], CompareDone]
+) -> None:
+    reason = refused(process_of(tmp_path, lambda *_: None, spoken=speaks))
+    assert reason is not None
+    assert "a kernel has spoken in its place" in reason
+
+
+def test_rounding_is_no_difference() -> None:
+    one, other = (np.array([1.0, value, 3.0], np.float32).tobytes() for value in (2.0, 2.0 + 1e-6))
+    parts, expected = (1, {"y": {0: one}}), (1, {"y": {0: other}})
+    assert differing(parts, expected, {"y": Closeness("float32", 1e-5, 0.0)}) is None
+    assert differing(parts, expected, {"y": Closeness("float32", 1e-8, 0.0)}) == "y"
+    assert differing(parts, expected, {"y": None}) == "y"
