@@ -1,6 +1,6 @@
 """Attention of one token, in whatever style: keys weighted by their products with a query, values summed by them.
 
-Whether a kernel is that is found out by running blocks of it (`block_replay`): each output must be what the formula
+Whether a kernel is that is found out by running blocks of it (`replay`): each output must be what the formula
 gives, with the rows, keys and lengths that the source's own indices say, for several sizes, blocks and numbers.
 """
 
@@ -15,8 +15,9 @@ import numpy as np
 from kernelwright.analysis.facts import Array
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import refuse_aliases
-from kernelwright.tactics.recognised.block_replay import MAX_STEPS, BlockReplay, Numbers, arbitrary
 from kernelwright.tactics.recognised.places import Launched, QuotedIndex, numbers_of, values_of
+from kernelwright.tactics.recognised.replay.block import MAX_STEPS, BlockReplay
+from kernelwright.tactics.recognised.replay.values import Numbers, arbitrary
 from kernelwright.tactics.recognised.trials import (
     Trials,
     covers,

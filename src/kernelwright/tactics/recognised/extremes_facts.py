@@ -1,6 +1,6 @@
 """The largest or smallest elements of each row with their places, in whatever style: argmax, top-k, gates of experts.
 
-Blocks of the kernel are run (`block_replay`). What they leave must be the first elements of the row's order, also where
+Blocks of the kernel are run (`replay`). What they leave must be the first elements of the row's order, also where
 many elements are the same: which of these comes first may depend on how threads shared the row.
 """
 
@@ -15,8 +15,9 @@ import numpy as np
 
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import refuse_aliases
-from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers, arbitrary
 from kernelwright.tactics.recognised.places import Launched, QuotedIndex, launched, numbers_of, values_of
+from kernelwright.tactics.recognised.replay.block import BlockReplay
+from kernelwright.tactics.recognised.replay.values import Numbers, arbitrary
 from kernelwright.tactics.recognised.trials import (
     CLOSE,
     Trials,

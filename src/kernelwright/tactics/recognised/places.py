@@ -19,7 +19,8 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.common.thread_queries import QUERY_VARIABLES
-from kernelwright.tactics.recognised.block_replay import BlockReplay, CallFrame, Numbers, Value
+from kernelwright.tactics.recognised.replay.block import BlockReplay, CallFrame
+from kernelwright.tactics.recognised.replay.values import Numbers, Value
 
 
 @dataclass(frozen=True)

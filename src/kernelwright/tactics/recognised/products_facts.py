@@ -1,6 +1,6 @@
 """Matrix times vector, in whatever style: each output is made of the sum of products of two rows, as the source says.
 
-Blocks of the kernel are run (`block_replay`): what they store must be what the source's own last expression makes of
+Blocks of the kernel are run (`replay`): what they store must be what the source's own last expression makes of
 the sum, with whatever it loads beside it (scales, biases).
 """
 
@@ -15,7 +15,6 @@ import numpy as np
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import refuse_aliases
-from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers, arbitrary
 from kernelwright.tactics.recognised.places import (
     Launched,
     QuotedIndex,
@@ -24,6 +23,8 @@ from kernelwright.tactics.recognised.places import (
     slice_of,
     values_of,
 )
+from kernelwright.tactics.recognised.replay.block import BlockReplay
+from kernelwright.tactics.recognised.replay.values import Numbers, arbitrary
 from kernelwright.tactics.recognised.trials import (
     Trials,
     first_found,

@@ -16,7 +16,6 @@ from kernelwright.source.loop_headers import read_header
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape
-from kernelwright.tactics.recognised.block_replay import MAX_STEPS, BlockReplay, Numbers
 from kernelwright.tactics.recognised.places import (
     Launched,
     QuotedIndex,
@@ -26,6 +25,8 @@ from kernelwright.tactics.recognised.places import (
     slice_of,
     values_of,
 )
+from kernelwright.tactics.recognised.replay.block import MAX_STEPS, BlockReplay
+from kernelwright.tactics.recognised.replay.values import Numbers
 
 CLOSE = 1e-6
 """How far numbers of one formula may be from each other, in float64."""
