@@ -345,7 +345,7 @@ def refuse_partial_results(subject: Subject, loops: list[LoopFact]) -> None:
 def _others_join(subject: Subject, access: Access) -> bool:
     """Whether every other launch only joins what blocks have left, by the same operation."""
     operations = {subject.analysis.facts.reductions[i].operation for i in access.sources.reductions}
-    entries = {step.entry.partition("<")[0].strip() for step in subject.header.steps} - {subject.entry}
+    entries = set(subject.launched) - {subject.entry}
     if len(operations) != 1 or not entries:
         return False
     for entry in entries:
