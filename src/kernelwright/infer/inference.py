@@ -283,7 +283,8 @@ class _Inference:
         own = [ONE_SIZE] if is_sizeless else []
         for name in self._words.names:
             if name not in {*known, *launch, *tables, *self._macros, *own}:
-                close = did_you_mean(name, [*known, *launch])
+                meant = pointers if name not in self._words.numbers else {*known} - pointers
+                close = did_you_mean(name, [*sorted(meant - {*self._words.names}), *launch])
                 if close or not isinstance(self._words.numbers.get(name), int) or self._words.numbers[name] < 1:
                     raise self._unknown_word(name, close or "leave it out")
                 self._launch_sizes[name] = int(self._words.numbers[name])
