@@ -417,13 +417,15 @@ class LaunchReader:
         return ""
 
     def _digit(self, axis: str) -> str:
-        """The size that blocks along this axis count to, as a digit of an index: `(block.x * heads + block.y) * dim`."""
+        """The size that blocks along this axis count to, a digit of an index: `(block.x * heads + block.y) * dim`."""
         for access in self._facts.accesses:
             if access.element is None or access.space != "global" or access.kind == "read":
                 continue
             element = self._symbols.plain(access.element)
             own = element.coefficient(f"block.{axis}")
-            for other in AXES if own is not None and own.terms else ():
+            if own is None or not own.terms:
+                continue
+            for other in AXES:
                 apart = None if other == axis else element.coefficient(f"block.{other}")
                 ratio = None if apart is None or not apart.terms else apart.divided(own)
                 if ratio is not None and ratio.single_name in self._symbols.values:

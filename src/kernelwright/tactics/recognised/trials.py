@@ -26,7 +26,7 @@ from kernelwright.tactics.recognised.places import (
     values_of,
 )
 from kernelwright.tactics.recognised.replay.block import MAX_STEPS, BlockReplay
-from kernelwright.tactics.recognised.replay.values import Numbers
+from kernelwright.tactics.recognised.replay.values import Content, Numbers
 
 CLOSE = 1e-6
 """How far numbers of one formula may be from each other, in float64."""
@@ -48,7 +48,7 @@ class Trials:
     """Blocks that were run before."""
 
     def run(
-        self, length: int, block: int, more: Mapping[str, int] | None = None, *, is_coarse: bool = False
+        self, length: int, block: int, more: Mapping[str, int] | None = None, content: Content = "fine"
     ) -> tuple[Launched, BlockReplay]:
         """A block of the launch; blocks below 0 count from the last one.
 
@@ -56,11 +56,11 @@ class Trials:
             Unfit: it does something that is not followed.
         """
         sizes = self.sizes(length, more)
-        key = tuple(sorted(sizes.items())), length, block, is_coarse
+        key = tuple(sorted(sizes.items())), length, block, content
         if key not in self.done:
             launch = launched(self.subject, sizes, floats(self.subject, length), length)
             number = block % launch.blocks
-            run = run_block(self.subject, launch, number, length, self.most_steps, is_coarse=is_coarse)
+            run = run_block(self.subject, launch, number, length, self.most_steps, content)
             self.done[key] = launch, run
         return self.done[key]
 
@@ -71,7 +71,7 @@ class Trials:
             Unfit: a condition on them was always answered alike.
         """
         answers: dict[Span, int] = {}
-        for _, run in self.done.values():
+        for run in (run for _, run in self.done.values() if run.content in ("fine", "coarse", "wide", "mixed")):
             for span, ways in run.answers.items():
                 answers[span] = answers.get(span, 0) | ways
         if any(ways != 3 for ways in answers.values()):

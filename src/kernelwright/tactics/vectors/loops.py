@@ -322,8 +322,7 @@ def shares_arrays(subject: Subject, fact: LoopFact) -> bool:
     """Whether a loop changes something that is touched elsewhere: then all loops must change alike."""
     _, written = _touched(subject, fact)
     return any(
-        a.array in written and (a.kind != "write" or fact.index not in a.loops)
-        for a in subject.analysis.facts.accesses
+        a.array in written and (a.kind != "write" or fact.index not in a.loops) for a in subject.analysis.facts.accesses
     )
 
 

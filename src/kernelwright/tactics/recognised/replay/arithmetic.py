@@ -68,12 +68,17 @@ _FUNCTIONS: Mapping[str, Callable[..., Numbers]] = {
 }  # fmt: skip
 
 
+_TESTS: Mapping[str, Callable[..., Numbers]] = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
+
+
 def computed(name: str, values: list[Numbers]) -> Numbers:
     """What a function of numbers makes of them.
 
     Raises:
         Unfit: it is not followed.
     """
+    if name in _TESTS and len(values) == 1:
+        return _TESTS[name](values[0])
     known = math_function(name)
     if known is not None and known[0] in _FUNCTIONS and values:
         result = _FUNCTIONS[known[0]](*values)

@@ -22,6 +22,7 @@ from kernelwright.tactics.recognised.replay.arithmetic import WARP, arithmetic, 
 from kernelwright.tactics.recognised.replay.conditions import loads, names_of_memory
 from kernelwright.tactics.recognised.replay.values import (
     Address,
+    Content,
     Memory,
     Numbers,
     Value,
@@ -89,8 +90,8 @@ class BlockReplay:
     seed: int
     integers: Callable[[str, Numbers], Numbers]
     """What arrays of integers hold."""
-    is_coarse: bool = False
-    """Whether many elements are the same."""
+    content: Content = "fine"
+    """What arrays of floats hold."""
     given: dict[int, Numbers] = field(default_factory=dict)
     """By identity of an expression: a value that it is said to have."""
     written: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -485,9 +486,7 @@ class BlockReplay:
         name, offset = place.memory.name, place.offset
         self.read.setdefault(name, []).append(offset[mask])
         result = (
-            arbitrary(name, offset, self.seed, is_coarse=self.is_coarse)
-            if place.memory.is_float
-            else self.integers(name, offset)
+            arbitrary(name, offset, self.seed, self.content) if place.memory.is_float else self.integers(name, offset)
         )
         kept = self.written.get(name)
         if kept:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,15 @@ Numbers: TypeAlias = npt.NDArray[Any]
 """One number a thread: int64, float64 or bool."""
 
 
-def arbitrary(name: str, offsets: Numbers, seed: int, *, is_coarse: bool = False) -> Numbers:
-    """A number in [-1, 1) for each place of an array: splitmix64 of place, name and seed; coarse ones are quarters."""
+Content = Literal["fine", "coarse", "wide", "mixed", "nan", "lowest", "highest"]
+"""What arrays of floats hold in a trial: numbers in [-1, 1); quarters, so that many are the same; numbers of all sizes;
+these and a fifth of them NaN; nothing but NaN, -inf or inf."""
+
+
+def arbitrary(name: str, offsets: Numbers, seed: int, content: Content = "fine") -> Numbers:
+    """A number for each place of an array: splitmix64 of place, name and seed."""
+    if content in _CONSTANTS:
+        return np.full(offsets.shape, _CONSTANTS[content])
     with np.errstate(over="ignore"):
         key = np.uint64(abs(hash_of(name)) + 1_000_003 * seed)
         x = offsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key * np.uint64(0xD1342543DE82EF95)
@@ -26,7 +34,15 @@ def arbitrary(name: str, offsets: Numbers, seed: int, *, is_coarse: bool = False
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         x = x ^ (x >> np.uint64(31))
     found = (x >> np.uint64(11)).astype(np.float64) / float(1 << 52) - 1.0
-    return np.floor(found * 4.0) / 4.0 if is_coarse else found
+    if content == "fine":
+        return found
+    if content == "coarse":
+        return np.floor(found * 4.0) / 4.0
+    wide: Numbers = np.ldexp(found, (x % np.uint64(252)).astype(np.int64) - 126)
+    return np.where(x % np.uint64(5) == 0, np.nan, wide) if content == "mixed" else wide
+
+
+_CONSTANTS: Mapping[str, float] = MappingProxyType({"nan": np.nan, "lowest": -np.inf, "highest": np.inf})
 
 
 def hash_of(name: str) -> int:
