@@ -218,6 +218,17 @@ def test_a_condition_that_only_special_elements_answer_otherwise_is_met_by_them(
     assert isinstance(_ordered(_subject(source, KEPT, "ceil_div(rows, 8)", "8")), Rewrite)
 
 
+@pytest.mark.parametrize(("condition", "rest"), [("e < 1000", ""), ("e < most", ", int most"), ("e >= n - 500", "")])
+def test_a_limit_of_places_beyond_all_trials_is_met_where_rows_are_longer(condition: str, rest: str) -> None:
+    source = INSERTED.replace("if (value > best", f"if ({condition} && value > best")
+    source = source.replace("int rows, int n", f"int rows, int n{rest}")
+    arguments = {**KEPT, **({"most": "int32 =900"} if rest else {})}
+    for longest, is_limited in ((1500, True), (400, False)):
+        sizes = [{"rows": 21, "n": longest}]
+        subject = subject_of(source, arguments, ("ceil_div(rows, 8)",), ("8",), sizes, language="cuda", device=GPU)
+        assert isinstance(_ordered(subject), NotApplicable if is_limited else Rewrite), longest
+
+
 OTHERS = {
     "another result": ("expf(best[k] - best[0]) / sum", "best[k] * best[k]"),
     "places that are moved": ("i[t * MAX_K + k] = where[k]", "i[t * MAX_K + k] = where[k] + 1"),

@@ -206,7 +206,8 @@ class _Hypotheses:
         first = self.trials.run(self.trials.shortest, 0)[1]
         lengths: tuple[int, ...] = _SHORT if first.steps * _SHORT[-1] < MAX_STEPS * _SHORT[0] else _SHORTER
         lengths = shortened(self.trials.subject, self.trials.size, lengths)
-        for length, block in zip(lengths, (0, -1, 1), strict=True):
+        others = [(each, 0) for each in self.trials.beyond(lengths)]
+        for length, block in (*zip(lengths, (0, -1, 1), strict=True), *others):
             launch, run = self.trials.run(length, block)
             dim = dim or row_count(launch, run, found.out.array, found.threads)
             try:

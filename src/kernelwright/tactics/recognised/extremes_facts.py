@@ -198,6 +198,9 @@ class _Hypotheses:
         longest = max((sizes.get(self.trials.size, 0) for sizes in self.trials.subject.sizes()), default=0)
         if max(self.lengths) < min(2 * threads + 27, longest):
             yield min(2 * threads + 27, longest), 0, "coarse"
+        for length in self.trials.beyond(self.lengths):
+            yield length, 0, "rising"
+            yield length, 0, "falling"
 
     def _with_none(self, found: Extremes, length: QuotedIndex) -> Extremes:
         """What it leaves where a row has nothing but NaN, and whether it takes what is infinitely far behind.

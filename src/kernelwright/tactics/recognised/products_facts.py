@@ -111,8 +111,9 @@ class _Hypotheses:
             Unfit: nothing.
         """
         launch, run = self.trials.run(self.lengths[0], 0)
+        tried = [*zip(self.lengths, (0, -1, 1), strict=True), *((each, 0) for each in self.trials.beyond(self.lengths))]
         for candidate, length in self._candidates(launch, run):
-            if all(self._holds(candidate, length, *each) for each in zip(self.lengths, (0, -1, 1), strict=True)):
+            if all(self._holds(candidate, length, *each) for each in tried):
                 return replace(candidate, rows=self.trials.rows_text(candidate.threads, "1"), length=self.trials.size)
         raise Unfit(_NONE)
 

@@ -18,9 +18,9 @@ Numbers: TypeAlias = npt.NDArray[Any]
 """One number a thread: int64, float64 or bool."""
 
 
-Content = Literal["fine", "coarse", "wide", "mixed", "nan", "lowest", "highest"]
-"""What arrays of floats hold in a trial: numbers in [-1, 1); quarters, so that many are the same; numbers of all sizes;
-these and a fifth of them NaN; nothing but NaN, -inf or inf."""
+Content = Literal["fine", "coarse", "rising", "falling", "wide", "mixed", "nan", "lowest", "highest"]
+"""What arrays of floats hold in a trial: numbers in [-1, 1); quarters, so that many are the same; numbers that grow or
+shrink along the array; numbers of all sizes; these and a fifth of them NaN; nothing but NaN, -inf or inf."""
 
 
 def arbitrary(name: str, offsets: Numbers, seed: int, content: Content = "fine") -> Numbers:
@@ -36,6 +36,9 @@ def arbitrary(name: str, offsets: Numbers, seed: int, content: Content = "fine")
     found = (x >> np.uint64(11)).astype(np.float64) / float(1 << 52) - 1.0
     if content == "fine":
         return found
+    if content in ("rising", "falling"):
+        trend = offsets.astype(np.float64) / 16384.0
+        return found / 1024.0 + (trend if content == "rising" else -trend)
     if content == "coarse":
         return np.floor(found * 4.0) / 4.0
     wide: Numbers = np.ldexp(found, (x % np.uint64(252)).astype(np.int64) - 126)
