@@ -62,6 +62,42 @@ def test_threads_along_an_axis_without_a_guard_may_be_a_word(tmp_path: Path) -> 
     assert found.launch.grid == ("ceil_div(heads, 16)", "ceil_div(tokens, 16)")
 
 
+def test_a_word_that_is_like_an_array_or_an_argument_that_is_said_is_a_size_of_its_own(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const float *zeros, __global float *y, int topk) {\n"
+    source += "  int t = get_group_id(0);\n  for (int i = get_local_id(0); i < topk; i += get_local_size(0))\n"
+    source += "    y[t * topk + i] = zeros[t * topk + i];\n}\n"
+    for word in ("rows", "tokens"):
+        found = inferred(tmp_path, source, f"{word}=48", "topk=8")
+        assert found.questions == ()
+        assert found.launch.grid == (word,)
+
+
+def test_blocks_along_a_digit_of_an_index_are_as_many_as_the_digit_has_values(tmp_path: Path) -> None:
+    source = "__global__ void k(float *x, int heads, int dim) {\n"
+    source += "  float *p = x + ((long long)blockIdx.x * heads + blockIdx.y) * dim;\n"
+    source += "  for (int i = threadIdx.x; i < dim; i += blockDim.x) p[i] *= 2.0f;\n}\n"
+    found = inferred(tmp_path, source, "tokens=48", "heads=3", "dim=64", name="k.cu")
+    assert found.questions == ()
+    assert found.launch.grid == ("tokens", "heads")
+
+
+def test_a_block_is_no_larger_than_the_local_array_that_its_threads_index(tmp_path: Path) -> None:
+    source = """__kernel void k(__global const float *x, __global float *y, int cols) {
+  __local float part[256];
+  int r = get_group_id(0), t = get_local_id(0);
+  for (int base = 0; base < cols; base += 256) {
+    part[t] = base + t < cols ? x[r * cols + base + t] : 0.0f;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (base + t < cols) y[r * cols + base + t] = part[t ^ 1];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+}
+"""
+    found = inferred(tmp_path, source, "rows=5", "cols=600")
+    assert found.questions == ()
+    assert found.launch.block == ("256",)
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [

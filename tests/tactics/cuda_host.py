@@ -15,7 +15,7 @@ FLAGS = ("-std=c++17", "-O0", "-w", "-pthread")
 HEADER = Path(__file__).with_name("cuda_on_host.h")
 GUARD = 64
 _TYPES = {"float32": "float", "float64": "double", "int32": "int", "uint32": "unsigned", "int64": "long long",
-          "int8": "signed char"}  # fmt: skip
+          "int8": "signed char", "uint8": "unsigned char"}  # fmt: skip
 _INTEGER = "strtoll(*word++, 0, 10)"
 
 

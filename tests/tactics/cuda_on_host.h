@@ -78,9 +78,12 @@ template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline void __stcs(T *p, T v) { *p = v; }
 template <class T> static inline void __stcg(T *p, T v) { *p = v; }
 #define __expf expf
+#define __sinf sinf
+#define __cosf cosf
 #define __logf logf
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline int __float_as_int(float x) { int bits; memcpy(&bits, &x, sizeof bits); return bits; }
+static inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, sizeof bits); return bits; }
 static inline long long __double_as_longlong(double x) { long long bits; memcpy(&bits, &x, sizeof bits); return bits; }
 static void host_block_of(unsigned count, uint3 block, char *stacks, size_t stack) {
   for (unsigned t = 0; t < count; ++t) {

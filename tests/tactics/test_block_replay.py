@@ -11,8 +11,8 @@ from cuda_host import HostRunner, is_possible
 from tactic_runs import GPU, Subject, inputs, job, replace, subject_of
 
 from kernelwright.tactics.base import Unfit
-from kernelwright.tactics.recognised.block_replay import arbitrary
 from kernelwright.tactics.recognised.places import integers_up_to, launched, run_block
+from kernelwright.tactics.recognised.replay.values import arbitrary
 
 SEED = 5
 KERNELS: dict[str, Subject] = {

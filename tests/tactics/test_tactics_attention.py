@@ -226,8 +226,33 @@ def _vectors() -> Subject:
     return subject_of(VECTORS, arguments, ("b",), ("32",), sizes, language="cuda", device=GPU)
 
 
-STYLES = {"three passes": _three_passes, "warps": _warps, "pages": _pages, "masked": _masked, "alone": _alone,
-          "vectors": _vectors}  # fmt: skip
+def _warps_with(text: str, *names: str) -> Subject:
+    """The warps' attention that leaves more for each row: `text` is what its first lane stores."""
+    plain = _warps()
+    parameters = "".join(f"float* {name}, " for name in names)
+    source = plain.source.replace("float* out,", f"float* out, {parameters}")
+    source = source.replace("acc[i] / total;", f"acc[i] / total; if (lane == 0) {{ {text} }}")
+    return _with_arrays(plain, source, names)
+
+
+def _with_arrays(plain: Subject, source: str, names: tuple[str, ...]) -> Subject:
+    known = {"q": "in float32 b,h,64", "k": "in float32 b,n,g,64", "v": "in float32 b,n,g,64",
+             "out": "out float32 b,h,64", **dict.fromkeys(names, "out float32 b,h"), "heads": "int32 =h",
+             "kv_heads": "int32 =g", "len": "int32 =n"}  # fmt: skip
+    grid = ("b * h * 32 // 128",)
+    return subject_of(source, known, grid, ("128",), plain.sizes(), language="cuda", device=GPU)
+
+
+def _log_sums() -> Subject:
+    return _warps_with("lse[warp] = top + logf(total);", "lse")
+
+
+def _states() -> Subject:
+    return _warps_with("most[warp] = top; sums[warp] = total;", "most", "sums")
+
+
+STYLES = {"log-sum-exp": _log_sums, "states": _states, "three passes": _three_passes, "warps": _warps,
+          "pages": _pages, "masked": _masked, "alone": _alone, "vectors": _vectors}  # fmt: skip
 
 
 def _split(subject: Subject) -> Rewrite | NotApplicable:
@@ -276,6 +301,19 @@ def test_parts_of_half_keys_compile(tmp_path: Path) -> None:
 def test_sums_by_other_weights_stay(weight: str) -> None:
     result = _split(_three_passes(weight))
     assert isinstance(result, NotApplicable)
+
+
+@pytest.mark.parametrize("text", ["lse[warp] = top + total;", "lse[warp] = top; out[warp * 64] = 0.0f;"])
+def test_attention_that_leaves_something_else_beside_its_values_stays(text: str) -> None:
+    assert isinstance(_split(_warps_with(text, "lse")), NotApplicable)
+
+
+def test_keys_beyond_a_limit_that_no_short_trial_reaches_are_not_forgotten() -> None:
+    for limit, is_left in ((150, True), (500, False)):  # of 200 keys
+        source = _warps().source.replace("w = expf(s - most)", f"w = t < {limit} ? expf(s - most) : 0.f")
+        subject = subject_of(source, GROUPED, ("b * h * 32 // 128",), ("128",), [{"b": 2, "h": 8, "g": 2, "n": 200}],
+                             language="cuda", device=GPU)  # fmt: skip
+        assert isinstance(_split(subject), NotApplicable if is_left else Rewrite)
 
 
 def test_attention_that_leaves_more_than_its_sum_stays() -> None:

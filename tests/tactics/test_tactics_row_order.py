@@ -173,6 +173,62 @@ def test_rows_in_order_give_the_same_also_where_many_elements_are_equal(style: s
     assert done > len(ROWS)
 
 
+def _leaves_the_same(subject: Subject, result: Rewrite, rows: np.ndarray, sizes: dict[str, int]) -> None:
+    """Whether source and rewrite leave the same for rows with special elements."""
+    runner = HostRunner()
+    arrays = {**inputs(subject, sizes), "x": rows}
+    expected = runner.run(job(subject, subject.source, subject.header, {}, sizes, arrays))
+    assert not expected.error, expected.error
+    for config in configs(result.header, sizes, count=4):
+        found = runner.run(job(subject, result.source, result.header, config, sizes, arrays))
+        assert not found.error, f"{config}: {found.error}"
+        np.testing.assert_array_equal(found.arrays["i"], expected.arrays["i"], err_msg=str(config))
+        if "v" in arrays:
+            np.testing.assert_allclose(found.arrays["v"], expected.arrays["v"], rtol=1e-5, err_msg=str(config))
+
+
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+@pytest.mark.few(2)
+@pytest.mark.parametrize("style", STYLES)
+def test_rows_of_nan_and_of_infinities_leave_what_the_source_leaves(style: str) -> None:
+    subject, sizes = STYLES[style], {"rows": 9, "n": 256}
+    result = _ordered(subject)
+    assert isinstance(result, Rewrite), result.reason
+    rows = inputs(subject, sizes)["x"]
+    rows[0], rows[4], rows[5], rows[8] = np.nan, -np.inf, np.inf, np.nan
+    _leaves_the_same(subject, result, rows, sizes)
+
+
+WIDE_TREE = TREE.replace("64", "128").replace("s = 32", "s = 64")
+
+
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+def test_threads_that_are_more_than_a_trial_has_elements_keep_their_order_of_equal_ones() -> None:
+    sizes = [{"rows": 5, "n": 1000}]
+    subject = subject_of(WIDE_TREE, ONE, ("rows",), ("128",), sizes, language="cuda", device=GPU)
+    result = _ordered(subject)
+    assert isinstance(result, Rewrite), result.reason
+    rows = np.round(inputs(subject, sizes[0])["x"])
+    _leaves_the_same(subject, result, rows, sizes[0])
+
+
+@pytest.mark.parametrize("condition", ["value == value", "value > -1.0e30f", "!isnan(value)"])
+def test_a_condition_that_only_special_elements_answer_otherwise_is_met_by_them(condition: str) -> None:
+    source = INSERTED.replace("if (value > best", f"if ({condition} && value > best")
+    assert isinstance(_ordered(_subject(source, KEPT, "ceil_div(rows, 8)", "8")), Rewrite)
+
+
+@pytest.mark.parametrize(("condition", "rest"), [("e < 1000", ""), ("e < most", ", int most"), ("e >= n - 500", "")])
+def test_a_limit_of_places_beyond_all_trials_is_met_where_rows_are_longer(condition: str, rest: str) -> None:
+    source = INSERTED.replace("if (value > best", f"if ({condition} && value > best")
+    source = source.replace("int rows, int n", f"int rows, int n{rest}")
+    arguments = {**KEPT, **({"most": "int32 =900"} if rest else {})}
+    for longest, is_limited in ((1500, True), (400, False)):
+        sizes = [{"rows": 21, "n": longest}]
+        subject = subject_of(source, arguments, ("ceil_div(rows, 8)",), ("8",), sizes, language="cuda", device=GPU)
+        assert isinstance(_ordered(subject), NotApplicable if is_limited else Rewrite), longest
+
+
 OTHERS = {
     "another result": ("expf(best[k] - best[0]) / sum", "best[k] * best[k]"),
     "places that are moved": ("i[t * MAX_K + k] = where[k]", "i[t * MAX_K + k] = where[k] + 1"),

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from kernelwright.analysis.analysis import Analysis, analyse
@@ -56,6 +57,10 @@ _HALVINGS = 16
 _IN_BRACKETS = re.compile(r"\([^()]*\)")
 
 _RESERVED = frozenset(("name", "weight"))
+
+
+_SLIP = 0.75
+"""From how much likeness on; a guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,11 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
         return found
     other = found_by(analyse(normal, language, entry=signature.name, defines=macros, file=file))
     return other if found is None or len(other.questions) < len(found.questions) else found
+
+
+def _is_slip(name: str, said: str) -> bool:
+    """Whether a name is so much like one that is said, too, that both mean the same."""
+    return SequenceMatcher(None, name, said).ratio() >= _SLIP
 
 
 def _is_line(source: str, signature: KernelSignature, given: Given, types: Mapping[str, str]) -> bool:
@@ -287,7 +297,9 @@ class _Inference:
         own = [ONE_SIZE] if is_sizeless else []
         for name in self._words.names:
             if name not in {*known, *launch, *tables, *self._macros, *own}:
-                close = did_you_mean(name, [*known, *launch])
+                meant = pointers if name not in self._words.numbers else {*known} - pointers
+                slips = {each for each in meant if each not in self._words.names or _is_slip(name, each)}
+                close = did_you_mean(name, [*sorted(slips), *launch])
                 if close or not isinstance(self._words.numbers.get(name), int) or self._words.numbers[name] < 1:
                     raise self._unknown_word(name, close or "leave it out")
                 self._launch_sizes[name] = int(self._words.numbers[name])

@@ -166,7 +166,7 @@ class LaunchReader:
             extent = self._threads_of(tile, values)
             if extent is not None:
                 return extent
-        return self._row_extent(axis) or self._local_extent(axis)
+        return min(filter(None, (self._row_extent(axis), self._local_extent(axis))), default=None)
 
     def _row_extent(self, axis: str) -> int | None:
         """As many threads as a row has elements, where each thread of a block has one of them and none walks."""
@@ -379,7 +379,7 @@ class LaunchReader:
         sizes = [name for name in self._symbols.values if name in self._atoms or name in self._spare]
         left = [name for name in self._spare if name not in self._taken]
         tile = 1 if is_threads else self._tile(axis)
-        candidate = self._row_length(axis, tile) if is_threads or tile > 1 else ""
+        candidate = self._row_length(axis, tile) if is_threads or tile > 1 else self._digit(axis)
         if not candidate and len(left) == 1:
             candidate = left[0]
             self._taken.add(candidate)
@@ -419,6 +419,22 @@ class LaunchReader:
                 name = apart.terms[0][0][0]
                 if name in self._symbols.values:
                     return name
+        return ""
+
+    def _digit(self, axis: str) -> str:
+        """The size that blocks along this axis count to, a digit of an index: `(block.x * heads + block.y) * dim`."""
+        for access in self._facts.accesses:
+            if access.element is None or access.space != "global" or access.kind == "read":
+                continue
+            element = self._symbols.plain(access.element)
+            own = element.coefficient(f"block.{axis}")
+            if own is None or not own.terms:
+                continue
+            for other in AXES:
+                apart = None if other == axis else element.coefficient(f"block.{other}")
+                ratio = None if apart is None or not apart.terms else apart.divided(own)
+                if ratio is not None and ratio.single_name in self._symbols.values:
+                    return str(ratio.single_name)
         return ""
 
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kernelwright.source.span import Span
 
@@ -65,8 +65,7 @@ def _hiding(is_cpp: bool) -> re.Pattern[str]:
     return re.compile(rf"(?P<comment>{_COMMENT})|{raw}(?P<text>{_TEXT})|(?P<open>{_OPEN})|(?P<code>{code})", _FLAGS)
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One token; comments are spaces."""
 
     kind: TokenKind
@@ -83,7 +82,7 @@ class Token:
 
     def given_by(self, invocation: int, span: Span) -> Token:
         """The same text as a part of a macro's expansion."""
-        return replace(self, invocation=invocation, span=span)
+        return Token(self.kind, self.text, span, invocation)
 
 
 def tokens_of(text: str, *, offset: int = 0) -> Iterator[Token]:

@@ -117,6 +117,8 @@ class NotApplicable:
     """Whether the kernel already has what the tactic would give it."""
 
 
+WRITTEN = "written"
+"""The property of kernels that a tactic wrote."""
 _DEFINE = re.compile(r"-D\s*(\w+)(?:=([^\s{}]+))?")
 
 
@@ -150,7 +152,7 @@ class Subject:
     """Names of the tactics that were applied, in order."""
     properties: frozenset[str] = frozenset()
     """What earlier rewrites promise of the source. `independent`: no thread sees what another one does, and which
-    thread does what does not matter."""
+    thread does what does not matter. `written`: a tactic wrote the kernel, as when it splits one into two launches."""
     is_tentative: bool = False
     """Whether rewrites are only weighed, and need not be read again to see that they can be."""
 
@@ -169,7 +171,7 @@ class Subject:
         Raises:
             SpecError: no launch is declared, or none of `entry`.
         """
-        names = [step.entry.partition("<")[0].strip() for step in header.steps]
+        names = header.entries
         chosen = entry or (names[0] if names else "")
         if chosen not in names:
             raise SpecError(
@@ -200,7 +202,7 @@ class Subject:
     @cached_property
     def launched(self) -> tuple[str, ...]:
         """The kernels that are launched, by name."""
-        return tuple(dict.fromkeys(step.entry.partition("<")[0].strip() for step in self.header.steps))
+        return self.header.entries
 
     @cached_property
     def normal(self) -> Subject | None:
@@ -208,7 +210,7 @@ class Subject:
 
         None, too, while a tactic is only tried: it costs more than the look ahead is worth.
         """
-        if self.is_tentative or set(self.history) - _NAMED_APART:
+        if self.is_tentative or WRITTEN in self.properties or set(self.history) - _NAMED_APART:
             return None
         text = normal_form(
             self.source, self.language, self.entry, {**dict(self.device.compiler_macros), **self.defines}
@@ -315,7 +317,7 @@ class Subject:
             rewrite.header,
             self.device,
             (*self.history, rewrite.tactic),
-            rewrite.properties,
+            rewrite.properties | (self.properties & {WRITTEN}),
             self.is_tentative,
         )
 

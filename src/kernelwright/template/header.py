@@ -75,6 +75,11 @@ class Header:
     """The opening line; None when there is no header."""
     last_line: int = field(default=0, compare=False)
 
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The kernels that are launched, by name without template arguments, each once."""
+        return tuple(dict.fromkeys(step.entry.partition("<")[0].strip() for step in self.steps))
+
     def parameter(self, name: str) -> Parameter | None:
         """The declared parameter of that name."""
         return next((each for each in self.parameters if each.name == name), None)

@@ -13,7 +13,7 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.problem.source_scan import used_words
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import words_of
-from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
+from kernelwright.tactics.base import WRITTEN, DeviceFacts, Rewrite, Subject
 from kernelwright.template.header import Header, parse_header, strip_header
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -29,8 +29,7 @@ def entries_of(written: Written) -> tuple[str, ...]:
         SpecError: the text's header is wrong.
     """
     header = parse_header(written.text, Path("node"), entry=written.entry)
-    launched = (step.entry.partition("<")[0].strip() for step in header.steps)
-    return tuple(dict.fromkeys((written.entry, *launched)))
+    return tuple(dict.fromkeys((written.entry, *header.entries)))
 
 
 def key_of(name: str, entry: str, main: str) -> str:
@@ -70,8 +69,9 @@ def written_of(before: Written, subject: Subject, rewrite: Rewrite) -> Written:
     Parameters that nothing uses any more go: a tactic that replaces a launch leaves those of the old one behind.
     """
     header = without_unused(rewrite.header, rewrite.source, subject.language)
-    replaced = {key_of(each, subject.entry, before.entry) for each in subject.properties}
+    replaced = {key_of(each, subject.entry, before.entry) for each in subject.properties - {WRITTEN}}
     new = {key_of(each, subject.entry, before.entry) for each in rewrite.properties}
+    new |= {key_of(WRITTEN, each, before.entry) for each in rewrite.header.entries if each not in subject.launched}
     return replace(
         before,
         text=header.render() + rewrite.source,

@@ -55,30 +55,31 @@ def normal_form(source: str, language: Language, entry: str, defines: Mapping[st
     """
     if language == "triton":
         return source
-    return _normal_form(source, language, entry, tuple((defines or {}).items()))
-
-
-@lru_cache(maxsize=32)
-def _normal_form(source: str, language: Language, entry: str, defines: tuple[tuple[str, str], ...]) -> str:
-    original = source
+    original, given = source, tuple((defines or {}).items())
     for _ in range(MAX_STEPS):
         if len(source) > MAX_BYTES:
             return original
-        tree = read(source, language, defines, (entry,))
-        if len(tree.expanded.text) > MAX_EXPANSION * len(original) + 20_000:
+        changed, length = _stepped(source, language, entry, given)
+        if length > MAX_EXPANSION * len(original) + 20_000:
             return original
-        kernel = next((each for each in tree.kernels if each.name == entry), None)
-        if kernel is None or kernel.template_parameters:
-            break
-        edits = _first_edits(KernelText(source, language, tree, kernel))
-        try:
-            changed = apply(source, edits)
-        except EditConflict:
-            break
         if changed == source:
             break
         source = changed
     return source
+
+
+@lru_cache(maxsize=128)
+def _stepped(source: str, language: Language, entry: str, defines: tuple[tuple[str, str], ...]) -> tuple[str, int]:
+    """The source after one step, the same where none is left; and how long its text is with macros expanded."""
+    tree = read(source, language, defines, (entry,))
+    length = len(tree.expanded.text)
+    kernel = next((each for each in tree.kernels if each.name == entry), None)
+    if kernel is None or kernel.template_parameters:
+        return source, length
+    try:
+        return apply(source, _first_edits(KernelText(source, language, tree, kernel))), length
+    except EditConflict:
+        return source, length
 
 
 def _first_edits(draft: KernelText) -> list[Edit]:

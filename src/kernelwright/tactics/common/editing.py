@@ -142,7 +142,7 @@ class RewriteBuilder:
         except EditConflict as conflict:
             raise Unfit(f"two changes meet at one place ({conflict})") from conflict
         if not subject.is_tentative:
-            _check_source(subject, source)
+            _check_source(subject, source, self.header.entries)
         check_defaults(subject, self.header)
         return Rewrite(
             self.tactic, self.family, source, self.header, anchors, explanation, effect, tuple(self.added),
@@ -193,8 +193,8 @@ def _macro(parameter: Parameter | None) -> str:
     return f"#ifndef {parameter.name}\n#define {parameter.name} {text}\n#endif\n"
 
 
-def _check_source(subject: Subject, source: str) -> None:
-    tree = parse(source, subject.language, defines=subject.defines, entries=subject.launched)
+def _check_source(subject: Subject, source: str, launched: tuple[str, ...]) -> None:
+    tree = parse(source, subject.language, defines=subject.defines, entries=launched)
     if len(tree.opaque) > len(subject.analysis.tree.opaque):
         raise Unfit("the rewritten text could not be read again")
     if subject.entry not in [kernel.name for kernel in tree.kernels]:

@@ -79,11 +79,10 @@ def plain_subject(subject: Subject) -> Subject:
     function = subject.analysis.function
     if any("group_size" in mark.text for mark in function.attributes):
         raise Unfit("its source says the shape of its blocks")
-    bounds = without_bounds(subject)
-    if bounds:
-        subject = replace(subject, source=apply(subject.source, bounds))
     turned = _along_x(subject)
-    return _one_step(turned or subject, is_needed=turned is None)
+    plain = _one_step(turned or subject, is_needed=turned is None)
+    bounds = without_bounds(plain)
+    return replace(plain, source=apply(plain.source, bounds)) if bounds else plain
 
 
 def _along_x(subject: Subject) -> Subject | None:

@@ -149,6 +149,8 @@ def _functions(writing: _Writing) -> None:
     plan.prelude.append(hinted_access(w["VEC"], w["LOAD"], "0"))
     for what, keys in (("query", found.query), ("key", found.key), ("value", found.value), ("out", found.out)):
         writing.place_function(f"{what}_at", keys.array, keys.place, keys.along)
+    for index, (keys, _) in enumerate(found.more):
+        writing.place_function(f"more_{index}_at", keys.array, keys.place)
     writing.number_function("length_of", found.length)
     common = {**_common(writing, found.key), **_common(writing, found.value)}
     lines = " ".join(f"{{ {lead} kw_to[{i}] = (long long)({text}); }}" for i, (text, lead) in enumerate(common.items()))
@@ -197,10 +199,16 @@ def _launches(writing: _Writing) -> None:
     types = {each.name: each.c_type for each in writing.subject.analysis.function.parameters}
     roles = (("Q", found.query), ("K", found.key), ("V", found.value), ("O", found.out))
     w |= {what: keys.array for what, keys in roles} | {f"{what}_TYPE": types[keys.array] for what, keys in roles}
+    stores = [
+        f"{{ long long kw_o; {w[f'more_{index}_at']}(@ARGS@, kw_row, 0, kw_o); "
+        f"{keys.array}[kw_o] = ({types[keys.array]})({text}); }}"
+        for index, (keys, text) in enumerate(found.more)
+    ]
+    bodies = [each.replace("@MORE@", " ".join(stores)) for each in (PARTS, JOIN)]
     w["SCALE"] = found.scale.replace("KW_DIM", w["DIM"])
     each = f"({found.rows}) * {w['SPLIT']}"
     counts = (("parts", f"{each} * ({found.dim})"), ("tops", each), ("sums", each))
-    step = writing.two_launches(PARTS, JOIN, [(what, "float", "float32", count) for what, count in counts])
+    step = writing.two_launches(bodies[0], bodies[1], [(what, "float", "float32", count) for what, count in counts])
     none = None if step.shared_bytes is None else "0"
     header = writing.plan.header
     grid = (f"ceil_div({found.rows}, {w['HEADS']})", w["SPLIT"])

@@ -1,22 +1,25 @@
 """Attention of one token, in whatever style: keys weighted by their products with a query, values summed by them.
 
-Whether a kernel is that is found out by running blocks of it (`block_replay`): each output must be what the formula
+Whether a kernel is that is found out by running blocks of it (`replay`): each output must be what the formula
 gives, with the rows, keys and lengths that the source's own indices say, for several sizes, blocks and numbers.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from kernelwright.analysis.facts import Array
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import refuse_aliases
-from kernelwright.tactics.recognised.block_replay import MAX_STEPS, BlockReplay, Numbers, arbitrary
 from kernelwright.tactics.recognised.places import Launched, QuotedIndex, numbers_of, values_of
+from kernelwright.tactics.recognised.replay.block import MAX_STEPS, BlockReplay
+from kernelwright.tactics.recognised.replay.values import Numbers, arbitrary
 from kernelwright.tactics.recognised.trials import (
     Trials,
     covers,
@@ -67,6 +70,18 @@ class Attention:
     """What products are multiplied with, as C text."""
     rows: str
     """How many rows there are, as an expression in sizes."""
+    more: tuple[tuple[Keys, str], ...] = ()
+    """Arrays with one number for each row, and what that is, as C text of the row's largest product and sum."""
+
+
+_MORE: Mapping[str, Callable[[float, float], float]] = MappingProxyType({
+    "kw_most * 0.69314718f + logf(kw_whole)": lambda top, total: top + math.log(total),
+    "kw_most + log2f(kw_whole)": lambda top, total: (top + math.log(total)) / math.log(2.0),
+    "kw_most * 0.69314718f": lambda top, total: top,
+    "kw_most": lambda top, total: top / math.log(2.0),
+    "kw_whole": lambda top, total: total,
+})  # fmt: skip
+"""By C text, what a row may leave beside its values: `kw_most` is its largest product by powers of two."""
 
 
 @once
@@ -79,19 +94,22 @@ def attention_of(subject: Subject) -> Attention:
     read, written = _arrays(subject)
     refuse_aliases(subject)
     trials = (
-        Trials(subject, written, size, shortened(subject, size, _SHORT)[0]) for size in (*length_sizes(subject), "")
+        Trials(subject, out, size, shortened(subject, size, _SHORT)[0])
+        for size in (*length_sizes(subject), "") for out in written
+    )  # fmt: skip
+    return first_found(
+        trials, lambda each: _Hypotheses(each, read, tuple(n for n in written if n != each.out)).found(), _NONE
     )
-    return first_found(trials, lambda each: _Hypotheses(each, read).found(), _NONE)
 
 
 _NONE = "no output is a sum of values weighted by the exponentials of products"
 
 
-def _arrays(subject: Subject) -> tuple[tuple[str, ...], str]:
-    """The arrays of floats that are read, and the one that is written.
+def _arrays(subject: Subject) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The arrays of floats that are read, and those that are written.
 
     Raises:
-        Unfit: there are not three and one, or no exponential is taken.
+        Unfit: there are not three, and one to three, or no exponential is taken.
     """
     facts = subject.analysis.facts
     if any(each.is_atomic or each.kind == "unknown" for each in facts.accesses):
@@ -99,11 +117,12 @@ def _arrays(subject: Subject) -> tuple[tuple[str, ...], str]:
     touched = [each for each in facts.accesses if each.space in ("global", "constant")]
     written = {each.array for each in touched if each.kind != "read"}
     read = {each.array for each in touched if each.kind != "write" and _is_float(facts.arrays.get(each.array))}
-    if len(written) != 1 or len(read) != 3 or written & read:
+    is_of_floats = all(_is_float(facts.arrays.get(each)) for each in written)
+    if not 1 <= len(written) <= 3 or len(read) != 3 or written & read or not is_of_floats:
         raise Unfit("it does not make one array of three others")
     if not any(each.name in ("exp", "exp2") for each in facts.math):
         raise Unfit("it takes no exponentials")
-    return tuple(sorted(read)), written.pop()
+    return tuple(sorted(read)), tuple(sorted(written))
 
 
 def _is_float(array: Array | None) -> bool:
@@ -116,6 +135,8 @@ class _Hypotheses:
 
     trials: Trials
     read: tuple[str, ...]
+    written: tuple[str, ...]
+    """Beside the values."""
 
     def found(self) -> Attention:
         """What all trials agree on.
@@ -150,8 +171,35 @@ class _Hypotheses:
                         made = Attention(Keys(query, place, ""), key, value, Keys(trials.out, out, ""), length, threads,
                                          "", "", "")  # fmt: skip
                         scale = self._scale(made, launch, run, dim)
-                        if scale:
-                            yield replace(made, scale=scale)
+                        whole = self._with_more(replace(made, scale=scale), launch, run, dim) if scale else None
+                        if whole is not None:
+                            yield whole
+
+    def _with_more(self, found: Attention, launch: Launched, run: BlockReplay, dim: int) -> Attention | None:
+        """What else the first block leaves for each row; None where that is not known of an array."""
+        more: list[tuple[Keys, str]] = []
+        for array in self.written:
+            place = self.trials.rows(launch, run, array, found.threads, 1)
+            if place is None:
+                return None
+            tried = (replace(found, more=((Keys(array, place, ""), text),)) for text in _MORE)
+            holds = (each for each in tried
+                     if self._leaves(each, launch, run, 0, self.trials.shortest, dim))  # fmt: skip
+            one = next(holds, None)
+            if one is None:
+                return None
+            more += one.more
+        return replace(found, more=tuple(more))
+
+    def _leaves(
+        self, found: Attention, launch: Launched, run: BlockReplay, block: int, length: int, dim: int
+    ) -> bool:  # fmt: skip
+        """Whether a block leaves what the formula says."""
+        try:
+            expected = self._expected(found, launch, block, length, dim)
+        except Unfit:
+            return False
+        return all(same_numbers(run.written.get(array, {}), numbers) for array, numbers in expected.items())
 
     def _keys(
         self, launch: Launched, run: BlockReplay, array: str, threads: int, length: QuotedIndex, dim: int
@@ -181,8 +229,10 @@ class _Hypotheses:
         starts = values_of(subject, launch, keys.place, np.full(len(index), block), threads, {keys.along: index})
         yield from np.split(starts, np.cumsum(counts)[:-1])
 
-    def _expected(self, found: Attention, launch: Launched, block: int, length: int, dim: int) -> dict[int, float]:
-        """What the block must leave in memory, by place."""
+    def _expected(
+        self, found: Attention, launch: Launched, block: int, length: int, dim: int
+    ) -> dict[str, dict[int, float]]:
+        """What the block must leave in memory, by array and place."""
         rows = self.trials.live_rows(launch, found.threads, block, length, dim)
         subject, whole, at = self.trials.subject, np.full(len(rows), block), np.arange(dim)
         outs = values_of(subject, launch, found.out.place, whole, rows, {})
@@ -191,13 +241,19 @@ class _Hypotheses:
         values = self._starts(launch, found.value, found.length, block, rows)
         scale = _scales(launch, dim)[found.scale]
         result: dict[int, float] = {}
+        tops: list[tuple[float, float]] = []
         for out, query, key, value in zip(outs.tolist(), queries.tolist(), keys, values, strict=True):
             ones = arbitrary(found.query.array, query + at, length)
             products = arbitrary(found.key.array, key[:, None] + at, length) @ ones * scale
             weights = np.exp(products - products.max())
             sums = weights @ arbitrary(found.value.array, value[:, None] + at, length) / weights.sum()
             result.update(zip((out + at).tolist(), sums.tolist(), strict=True))
-        return result
+            tops.append((float(products.max()), float(weights.sum())))
+        left = {found.out.array: result}
+        for each, text in found.more:
+            places = values_of(subject, launch, each.place, whole, rows, {}).tolist()
+            left[each.array] = {at: _MORE[text](*top) for at, top in zip(places, tops, strict=True)}
+        return left
 
     def _holds(self, found: Attention) -> bool:
         """Whether the formula gives what other blocks leave at other lengths."""
@@ -205,25 +261,18 @@ class _Hypotheses:
         first = self.trials.run(self.trials.shortest, 0)[1]
         lengths: tuple[int, ...] = _SHORT if first.steps * _SHORT[-1] < MAX_STEPS * _SHORT[0] else _SHORTER
         lengths = shortened(self.trials.subject, self.trials.size, lengths)
-        for length, block in zip(lengths, (0, -1, 1), strict=True):
+        others = [(each, 0) for each in self.trials.beyond(lengths)]
+        for length, block in (*zip(lengths, (0, -1, 1), strict=True), *others):
             launch, run = self.trials.run(length, block)
             dim = dim or row_count(launch, run, found.out.array, found.threads)
-            try:
-                expected = self._expected(found, launch, block % launch.blocks, length, dim)
-            except Unfit:
-                return False
-            if not same_numbers(run.written.get(found.out.array, {}), expected):
+            if not self._leaves(found, launch, run, block % launch.blocks, length, dim):
                 return False
         return True
 
     def _scale(self, found: Attention, launch: Launched, run: BlockReplay, dim: int) -> str:
         """What products are multiplied with; empty where that is nothing known."""
         for text in _scales(launch, dim):
-            try:
-                expected = self._expected(replace(found, scale=text), launch, 0, self.trials.shortest, dim)
-            except Unfit:
-                return ""
-            if same_numbers(run.written.get(found.out.array, {}), expected):
+            if self._leaves(replace(found, scale=text), launch, run, 0, self.trials.shortest, dim):
                 return text
         return ""
 

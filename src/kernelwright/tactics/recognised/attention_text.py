@@ -139,6 +139,7 @@ PARTS = r"""{
         long long kw_at;
         @out_at@(@ARGS@, kw_row, 0, kw_at);
         @O@[kw_at + kw_d] = (@O_TYPE@)(kw_all / kw_whole);
+        if (kw_d == 0) { @MORE@ }
       } else {
         const size_t kw_part = (size_t)kw_row * @SPLIT@ + blockIdx.y;
         @parts@[kw_part * @DIM@ + kw_d] = kw_all;
@@ -170,5 +171,6 @@ JOIN = r"""{
       kw_all += @parts@[kw_part * @DIM@ + kw_d] * exp2f(@tops@[kw_part] - kw_most);
     }
     @O@[kw_at + kw_d] = (@O_TYPE@)(kw_all / kw_whole);
+    if (kw_d == 0) { @MORE@ }
   }
 }"""

@@ -5,13 +5,14 @@ A row is shared by as many threads as suit its length. Few long rows are walked 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.dialect import dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_arranged, refuse_unread
 from kernelwright.tactics.common.iteration_domain import total_of
-from kernelwright.tactics.recognised.extremes_facts import Extremes, extremes_of
+from kernelwright.tactics.recognised.extremes_facts import Extremes, RowResult, extremes_of
 from kernelwright.tactics.recognised.extremes_text import JOIN, ORDER, ROWS, STORES
 from kernelwright.tactics.recognised.row_text import RowWriting, filled
 from kernelwright.tactics.vectors.lane_text import prelude
@@ -105,7 +106,7 @@ def _launches(writing: _Writing) -> None:
     """Both kernels, and their launches one after the other."""
     subject, found, plan, w = writing.subject, writing.found, writing.plan, writing.words
     plan.prelude.append(prelude(dialect(subject.language), w["VEC"], c_types=(), mapped=(), operators=frozenset()))
-    w["TIES"] = filled(found.ties, w)
+    w |= {"TIES": filled(found.ties, w), "TAKES_INFINITE": "true" if found.takes_infinite else "false"}
     plan.prelude.append(filled(ORDER, w))
     writing.place_function("row_at", found.array, found.place)
     types = {each.name: each.c_type for each in subject.analysis.function.parameters}
@@ -113,7 +114,9 @@ def _launches(writing: _Writing) -> None:
     for index, each in enumerate(found.outputs):
         writing.place_function(f"out_{index}_at", each.array, each.place)
         name = w[f"out_{index}_at"]
-        text = f"({each.text}) * {each.factor}" if each.factor else each.text
+        missing = "kw_is_none" if each.text in ("kw_i", "kw_v") else "kw_is_empty"
+        chosen = f"({missing} ? {_number_text(each)} : {each.text})"
+        text = f"{chosen} * {each.factor}" if each.factor else chosen
         stores.append(f"{{ long long kw_o; {name}(@ARGS@, kw_row, 0, kw_o); "
                       f"{each.array}[kw_o + kw_k] = ({types[each.array]})({text}); }}")  # fmt: skip
     few = max(writing.numbers(found.count)) <= 16
@@ -132,6 +135,16 @@ def _launches(writing: _Writing) -> None:
     blocks = f"ceil_div({found.rows}, 4)"
     joined_grid = (f"min({blocks}, ({w['SPLIT']} - 1) * {blocks} + 1)",)  # one block where nothing is to be joined
     plan.header = header.relaunched(w["joined"], grid=joined_grid, block=("128",), shared_bytes=none)
+
+
+def _number_text(result: RowResult) -> str:
+    """What a result is without elements, as C text."""
+    if result.text == "kw_i":
+        return str(int(result.none))
+    sign = "-" if math.copysign(1.0, result.none) < 0 else ""
+    if math.isnan(result.none):
+        return "NAN"
+    return f"{sign}INFINITY" if math.isinf(result.none) else f"{result.none!r}f"
 
 
 ROW_ORDER = RuleTactic(

@@ -1,12 +1,13 @@
 """The largest or smallest elements of each row with their places, in whatever style: argmax, top-k, gates of experts.
 
-Blocks of the kernel are run (`block_replay`). What they leave must be the first elements of the row's order, also where
+Blocks of the kernel are run (`replay`). What they leave must be the first elements of the row's order, also where
 many elements are the same: which of these comes first may depend on how threads shared the row.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -15,8 +16,9 @@ import numpy as np
 
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import refuse_aliases
-from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers, arbitrary
 from kernelwright.tactics.recognised.places import Launched, QuotedIndex, launched, numbers_of, values_of
+from kernelwright.tactics.recognised.replay.block import BlockReplay
+from kernelwright.tactics.recognised.replay.values import Content, Numbers, arbitrary
 from kernelwright.tactics.recognised.trials import (
     CLOSE,
     Trials,
@@ -49,6 +51,8 @@ class RowResult:
     """What each is, as C text of `kw_v` (the element), `kw_i` (its place), and of sums and the first of the row."""
     factor: str = ""
     """The kernel's argument that it is multiplied with; empty for none."""
+    none: float = -1
+    """What it is where a row has nothing but NaN; of places, where no element is left."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ class Extremes:
     count: str
     """How many elements are kept, as an expression in sizes."""
     rows: str
+    takes_infinite: bool = True
+    """Whether elements that are infinitely far behind are taken at all."""
 
 
 def _reversed(number: Numbers, count: int) -> Numbers:
@@ -175,17 +181,82 @@ class _Hypotheses:
             Unfit: nothing.
         """
         for candidate, length, count in self._candidates():
-            if all(self._holds(candidate, length, *each) for each in self._trials()):
+            if all(self._holds(candidate, length, *each) for each in self._trials(candidate.threads)):
                 launch, _ = self.trials.run(self.lengths[0], 0)
                 text = self.trials.count_text(launch, candidate.threads, count)
-                return replace(candidate, count=text, rows=self.trials.rows_text(candidate.threads, text),
+                whole = self._with_none(candidate, length)
+                self._meet_others(whole, length)
+                return replace(whole, count=text, rows=self.trials.rows_text(candidate.threads, text),
                                length=self._length_text(length, candidate.threads))  # fmt: skip
         raise Unfit(_NONE)
 
-    def _trials(self) -> Iterator[tuple[int, int, bool]]:
-        """Lengths, blocks, and whether many elements are the same."""
-        yield from zip(self.lengths, (0, -1, 1), (True, True, True), strict=True)
-        yield self.lengths[1], 1, False
+    def _trials(self, threads: int) -> Iterator[tuple[int, int, Content]]:
+        """Lengths, blocks and contents; threads that share a row have several elements each, as far as workloads go."""
+        for length, block in zip(self.lengths, (0, -1, 1), strict=True):
+            yield length, block, "coarse"
+        yield self.lengths[1], 1, "fine"
+        longest = max((sizes.get(self.trials.size, 0) for sizes in self.trials.subject.sizes()), default=0)
+        if max(self.lengths) < min(2 * threads + 27, longest):
+            yield min(2 * threads + 27, longest), 0, "coarse"
+        for length in self.trials.beyond(self.lengths):
+            yield length, 0, "rising"
+            yield length, 0, "falling"
+
+    def _with_none(self, found: Extremes, length: QuotedIndex) -> Extremes:
+        """What it leaves where a row has nothing but NaN, and whether it takes what is infinitely far behind.
+
+        Raises:
+            Unfit: that differs from row to row or from place to place.
+        """
+        try:
+            outputs = tuple(replace(each, none=self._constant(each)) for each in found.outputs)
+        except Unfit as unfit:
+            if "beyond its end" not in unfit.reason:  # else the source's own behaviour is undefined
+                raise
+            outputs = found.outputs
+        whole = replace(found, outputs=outputs)
+        content: Content = "highest" if found.is_least else "lowest"
+        if self._holds(whole, length, self.lengths[0], 0, content):
+            return whole
+        try:
+            is_left = all(self._constant(each, content) == each.none for each in outputs if each.text == "kw_i")
+        except Unfit as unfit:
+            is_left = "beyond its end" in unfit.reason
+        if not is_left:
+            raise Unfit("what it does with rows of infinities is not followed")
+        return replace(whole, takes_infinite=False)
+
+    def _constant(self, result: RowResult, content: Content = "nan") -> float:
+        """What all places of an output have when all elements are the same, before it is multiplied.
+
+        Raises:
+            Unfit: not the same.
+        """
+        found: set[float] = set()
+        for size in self.lengths[:2]:
+            launch, run = self.trials.run(size, 0, None, content)
+            by = float(launch.arguments[result.factor]) if result.factor else 1.0
+            numbers = np.array(list(run.written.get(result.array, {}).values()), float) / by
+            found |= {_rounded(each) for each in numbers.tolist() if each == each}
+            found |= {math.nan} if np.isnan(numbers).any() else set()
+        if len(found) != 1:
+            raise Unfit("what it does with rows of NaN alone is not followed")
+        return found.pop()
+
+    def _meet_others(self, found: Extremes, length: QuotedIndex) -> None:
+        """Trials with numbers of all sizes and NaN, where the source does with them what its rewrite would do.
+
+        They answer conditions that other trials answer alike: whether an element is above a limit, is a number.
+        """
+        others: tuple[Content, ...] = ("wide", "mixed")
+        for content in others:
+            before = dict(self.trials.done)
+            try:
+                holds = self._holds(found, length, self.lengths[0], 0, content)
+            except Unfit:
+                holds = False
+            if not holds:
+                self.trials.done = before
 
     def _candidates(self) -> Iterator[tuple[Extremes, QuotedIndex, int]]:
         launch, run = self.trials.run(self.lengths[0], 0)
@@ -212,7 +283,7 @@ class _Hypotheses:
         for is_least, ties in itertools.product((False, True), _TIES):
             base = replace(made, is_least=is_least, ties=ties,
                            outputs=tuple(RowResult(array, place, "kw_i") for array, place in kept))  # fmt: skip
-            if not self._holds(base, length, self.lengths[0], 0, True):
+            if not self._holds(base, length, self.lengths[0], 0, "coarse"):
                 continue
             outputs = list(base.outputs)
             for array, place in others:
@@ -220,7 +291,7 @@ class _Hypotheses:
                 tried = (RowResult(array, place, t, by) for by, t in itertools.product(factors, _RESULTS))
                 fits = (
                     each for each in tried
-                    if self._holds(replace(base, outputs=(each,)), length, self.lengths[0], 0, False)
+                    if self._holds(replace(base, outputs=(each,)), length, self.lengths[0], 0, "fine")
                 )  # fmt: skip
                 outputs += itertools.islice(fits, 1)
             if len(outputs) == len(named):
@@ -232,9 +303,9 @@ class _Hypotheses:
         found = numbers_of(self.trials.subject, launch, length, np.zeros(len(rows), np.int64), rows)
         return int(found[0]) if (found == found[0]).all() else 0
 
-    def _holds(self, found: Extremes, length: QuotedIndex, size: int, block: int, is_coarse: bool) -> bool:
+    def _holds(self, found: Extremes, length: QuotedIndex, size: int, block: int, content: Content) -> bool:
         """Whether a block leaves what the order says."""
-        launch, run = self.trials.run(size, block, is_coarse=is_coarse)
+        launch, run = self.trials.run(size, block, None, content)
         number, subject = block % launch.blocks, self.trials.subject
         first, one = self.trials.run(size, 0)
         count = row_count(first, one, self.outputs[0], found.threads)
@@ -249,10 +320,11 @@ class _Hypotheses:
         expected: dict[str, dict[int, float]] = {each.array: {} for each in found.outputs}
         outs = [values_of(subject, launch, each.place, whole, rows, {}) for each in found.outputs]
         for index, start in enumerate(starts.tolist()):
-            row = arbitrary(found.array, start + np.arange(width), size, is_coarse=is_coarse)
+            row = arbitrary(found.array, start + np.arange(width), size, content)
             chosen = np.lexsort((order, sign * row))[:count]
             for each, out in zip(found.outputs, outs, strict=True):
-                results = chosen if each.text == "kw_i" else _RESULTS[each.text](row[chosen], row)
+                with np.errstate(all="ignore"):
+                    results = chosen if each.text == "kw_i" else _RESULTS[each.text](row[chosen], row)
                 results = results * float(launch.arguments[each.factor]) if each.factor else results
                 expected[each.array].update(zip(range(int(out[index]), int(out[index]) + count), results.tolist(),
                                                 strict=True))  # fmt: skip
@@ -274,6 +346,11 @@ class _Hypotheses:
         if len(set(numbers)) == 1 and numbers[0]:
             return str(numbers[0])
         raise Unfit("how long its rows are is not known in sizes")
+
+
+def _rounded(number: float) -> float:
+    """A fraction as far as several trials agree on it; whole numbers as they are."""
+    return number if math.isinf(number) or number == round(number) else float(f"{number:.6g}")
 
 
 def _agrees(run: BlockReplay, array: str, expected: Mapping[int, float]) -> bool:

@@ -10,7 +10,7 @@ static __device__ __forceinline__ int kw_reversed(const int kw_v, const int kw_c
 static __device__ __forceinline__ int kw_turn(const int kw_i) { return @TIES@; }
 static __device__ __forceinline__
 bool kw_is_before(const float kw_a, const int kw_i, const float kw_b, const int kw_j) {
-  return kw_a > kw_b || (kw_a == kw_b && (kw_j < 0 || kw_turn(kw_i) < kw_turn(kw_j)));
+  return kw_a > kw_b || (kw_a == kw_b && (kw_j < 0 ? @TAKES_INFINITE@ : kw_turn(kw_i) < kw_turn(kw_j)));
 }
 // One more element, among those behind the last one that was taken.
 static __device__ __forceinline__ void kw_look(const float kw_v, const int kw_i, const float kw_last, const int kw_gone,
@@ -52,6 +52,7 @@ ROWS = r"""{
   int kw_places[@KEPT@], kw_gone = -1;
   @UNROLLED@
   for (int kw_k = 0; kw_k < @KEPT@; ++kw_k) {
+    const bool kw_is_over = kw_k > 0 && kw_gone < 0;  // nothing is left
     float kw_best = -INFINITY;
     int kw_where = -1;
     if (kw_is_kept) {
@@ -70,7 +71,7 @@ ROWS = r"""{
         }
         _Pragma("unroll") for (int kw_a = 0; kw_a < @AHEAD@; ++kw_a) {
           const int kw_vector = kw_from + (kw_s + kw_a) * @LANES@ + kw_lane;
-          if (kw_vector < kw_to) {
+          if (kw_vector < kw_to && !kw_is_over) {
             _Pragma("unroll") for (int kw_i = 0; kw_i < @VEC@; ++kw_i) {
               kw_look(@SIGN@(float)kw_kept[kw_is_kept ? 0 : kw_a].v[kw_i], kw_vector * @VEC@ + kw_i, kw_last, kw_gone,
                       kw_best, kw_where);
@@ -144,11 +145,13 @@ JOIN = r"""{
   int kw_places[@KEPT@], kw_gone = -1;
   @UNROLLED@
   for (int kw_k = 0; kw_k < @KEPT@; ++kw_k) {
+    const bool kw_is_over = kw_k > 0 && kw_gone < 0;
     float kw_best = -INFINITY;
     int kw_where = -1;
     for (int kw_p = kw_lane; kw_p < @SPLIT@ * @KEPT@; kw_p += 32) {
       const size_t kw_part = (size_t)kw_row * @SPLIT@ * @KEPT@ + kw_p;
-      if (@found@[kw_part] >= 0) kw_look(@tops@[kw_part], @found@[kw_part], kw_last, kw_gone, kw_best, kw_where);
+      if (@found@[kw_part] < 0 || kw_is_over) continue;
+      kw_look(@tops@[kw_part], @found@[kw_part], kw_last, kw_gone, kw_best, kw_where);
     }
     _Pragma("unroll") for (int kw_reach = 16; kw_reach > 0; kw_reach /= 2) {
       const float kw_other = __shfl_xor_sync(0xffffffffu, kw_best, kw_reach);
@@ -174,6 +177,7 @@ STORES = r"""const float kw_top = kw_values[0];
   for (int kw_k = 0; kw_k < @KEPT@; ++kw_k) {
     const float kw_v = @SIGN@kw_values[kw_k];
     const int kw_i = kw_places[kw_k];
-    (void)kw_v, (void)kw_i, (void)kw_few;
+    const bool kw_is_none = kw_i < 0, kw_is_empty = kw_places[0] < 0;
+    (void)kw_v, (void)kw_i, (void)kw_few, (void)kw_is_none, (void)kw_is_empty;
     @EACH@
   }"""

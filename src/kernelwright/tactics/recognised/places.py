@@ -19,7 +19,8 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.common.thread_queries import QUERY_VARIABLES
-from kernelwright.tactics.recognised.block_replay import BlockReplay, CallFrame, Numbers, Value
+from kernelwright.tactics.recognised.replay.block import BlockReplay, CallFrame
+from kernelwright.tactics.recognised.replay.values import Content, Numbers, Value
 
 
 @dataclass(frozen=True)
@@ -238,16 +239,16 @@ def replay(subject: Subject, launch: Launched, block: Numbers, thread: Numbers, 
 
 
 def run_block(
-    subject: Subject, launch: Launched, block: int, seed: int, most_steps: int, *, is_coarse: bool = False
+    subject: Subject, launch: Launched, block: int, seed: int, most_steps: int, content: Content = "fine"
 ) -> BlockReplay:  # fmt: skip
-    """One block, carried out in so many steps at most; coarse numbers are often the same.
+    """One block, carried out in so many steps at most.
 
     Raises:
         Unfit: it does something that is not followed.
     """
     threads = np.arange(launch.threads)
     found = replay(subject, launch, np.full(launch.threads, block), threads, seed)
-    found.is_coarse, found.most_steps = is_coarse, most_steps
+    found.content, found.most_steps = content, most_steps
     found.run()
     return found
 

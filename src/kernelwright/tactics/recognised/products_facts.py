@@ -1,6 +1,6 @@
 """Matrix times vector, in whatever style: each output is made of the sum of products of two rows, as the source says.
 
-Blocks of the kernel are run (`block_replay`): what they store must be what the source's own last expression makes of
+Blocks of the kernel are run (`replay`): what they store must be what the source's own last expression makes of
 the sum, with whatever it loads beside it (scales, biases).
 """
 
@@ -15,7 +15,6 @@ import numpy as np
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import refuse_aliases
-from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers, arbitrary
 from kernelwright.tactics.recognised.places import (
     Launched,
     QuotedIndex,
@@ -24,6 +23,8 @@ from kernelwright.tactics.recognised.places import (
     slice_of,
     values_of,
 )
+from kernelwright.tactics.recognised.replay.block import BlockReplay
+from kernelwright.tactics.recognised.replay.values import Numbers, arbitrary
 from kernelwright.tactics.recognised.trials import (
     Trials,
     first_found,
@@ -110,8 +111,9 @@ class _Hypotheses:
             Unfit: nothing.
         """
         launch, run = self.trials.run(self.lengths[0], 0)
+        tried = [*zip(self.lengths, (0, -1, 1), strict=True), *((each, 0) for each in self.trials.beyond(self.lengths))]
         for candidate, length in self._candidates(launch, run):
-            if all(self._holds(candidate, length, *each) for each in zip(self.lengths, (0, -1, 1), strict=True)):
+            if all(self._holds(candidate, length, *each) for each in tried):
                 return replace(candidate, rows=self.trials.rows_text(candidate.threads, "1"), length=self.trials.size)
         raise Unfit(_NONE)
 

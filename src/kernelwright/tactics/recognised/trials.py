@@ -16,17 +16,24 @@ from kernelwright.source.loop_headers import read_header
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape
-from kernelwright.tactics.recognised.block_replay import MAX_STEPS, BlockReplay, Numbers
 from kernelwright.tactics.recognised.places import (
     Launched,
     QuotedIndex,
     launched,
+    number_of,
     numbers_of,
     run_block,
     slice_of,
     values_of,
 )
+from kernelwright.tactics.recognised.replay.block import MAX_STEPS, BlockReplay
+from kernelwright.tactics.recognised.replay.values import Content, Numbers
+from kernelwright.tactics.vectors.lane_kinds import COMPARISONS
 
+_LONG, _LONGER = 128, 3
+"""Lengths above which a block may take so many times as many steps: a source has limits there."""
+_BEHIND = 27
+"""By how much a trial is longer than a limit."""
 CLOSE = 1e-6
 """How far numbers of one formula may be from each other, in float64."""
 
@@ -47,7 +54,7 @@ class Trials:
     """Blocks that were run before."""
 
     def run(
-        self, length: int, block: int, more: Mapping[str, int] | None = None, *, is_coarse: bool = False
+        self, length: int, block: int, more: Mapping[str, int] | None = None, content: Content = "fine"
     ) -> tuple[Launched, BlockReplay]:
         """A block of the launch; blocks below 0 count from the last one.
 
@@ -55,11 +62,12 @@ class Trials:
             Unfit: it does something that is not followed.
         """
         sizes = self.sizes(length, more)
-        key = tuple(sorted(sizes.items())), length, block, is_coarse
+        key = tuple(sorted(sizes.items())), length, block, content
         if key not in self.done:
             launch = launched(self.subject, sizes, floats(self.subject, length), length)
             number = block % launch.blocks
-            run = run_block(self.subject, launch, number, length, self.most_steps, is_coarse=is_coarse)
+            most_steps = self.most_steps * (_LONGER if length > _LONG else 1)
+            run = run_block(self.subject, launch, number, length, most_steps, content)
             self.done[key] = launch, run
         return self.done[key]
 
@@ -70,7 +78,7 @@ class Trials:
             Unfit: a condition on them was always answered alike.
         """
         answers: dict[Span, int] = {}
-        for _, run in self.done.values():
+        for run in (run for _, run in self.done.values() if run.content not in ("nan", "lowest", "highest")):
             for span, ways in run.answers.items():
                 answers[span] = answers.get(span, 0) | ways
         if any(ways != 3 for ways in answers.values()):
@@ -79,6 +87,44 @@ class Trials:
     def sizes(self, length: int, more: Mapping[str, int] | None = None) -> dict[str, int]:
         """The first workload's, with a length and more of other numbers."""
         return {**self.subject.sizes()[0], **({self.size: length} if self.size else {}), **(more or {})}
+
+    def beyond(self, tried: Sequence[int]) -> tuple[int, ...]:
+        """Lengths beyond each limit that the source sets to places in a row, as far as workloads go: `c < 1000`."""
+        longest = max((sizes.get(self.size, 0) for sizes in self.subject.sizes()), default=0)
+        found = {limit for limit in self._limits() if max(tried) < limit < longest}
+        return tuple(sorted({min(limit + _BEHIND, longest) for limit in found}))
+
+    def _limits(self) -> Iterator[int]:
+        """Numbers that are compared with what is made of the index of a row's loop."""
+        body, names = self.subject.analysis.function.body, self._along_rows()
+        for node in nodes.walk(body):
+            is_call = isinstance(node, nodes.Call) and node.function in ("min", "max")
+            if not is_call and not (isinstance(node, nodes.Binary) and node.operator in COMPARISONS):
+                continue
+            parts = list(nodes.walk(node))
+            if not any(isinstance(each, nodes.Name) and each.name in names for each in parts):
+                continue
+            for each in parts:
+                if isinstance(each, nodes.Literal) and isinstance(each.value, int):
+                    yield each.value
+                scalar = self.subject.scalar(each.name) if isinstance(each, nodes.Name) else None
+                if scalar is not None and self.size not in scalar.names:
+                    yield number_of(scalar, self.sizes(self.shortest))
+
+    def _along_rows(self) -> frozenset[str]:
+        """Indices of loops that end at the length, and what is made of them."""
+        found = set()
+        for loop in self.subject.analysis.facts.loops:
+            scalars = [self.subject.scalar(name) for name in (loop.bound.names if loop.bound is not None else ())]
+            if loop.variable and any(each is not None and self.size in each.names for each in scalars):
+                found.add(loop.variable)
+        for node in nodes.walk(self.subject.analysis.function.body):  # in the source's order
+            value = node.initial if isinstance(node, nodes.Declarator) else None
+            if isinstance(node, nodes.Assign):
+                value = node.value
+            if value is not None and any(isinstance(n, nodes.Name) and n.name in found for n in nodes.walk(value)):
+                found |= {node.name} if isinstance(node, nodes.Declarator) else nodes.assigned_names(node)
+        return frozenset(found)
 
     def slices(self, array: str) -> list[QuotedIndex]:
         """The places where an array is touched, as far as they can be quoted."""

@@ -16,6 +16,7 @@ from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfi
 from kernelwright.tactics.common.block_functions import joining_calls
 from kernelwright.tactics.common.dialect import dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_arranged, refuse_unread
+from kernelwright.tactics.common.iteration_domain import require_independent
 from kernelwright.tactics.common.launches import number, only_shape
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, across_lanes, joined_variables
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
@@ -70,11 +71,15 @@ def _vectors(subject: Subject) -> Rewrite:
     refuse_arranged(subject)
     refuse_unread(subject)
     facts = subject.analysis.facts
-    if subject.pattern.kind not in ("row-wise", "whole reduction", "contraction", "elementwise"):
+    if subject.pattern.kind == "gather/scatter":
+        _require_apart(subject)
+    elif subject.pattern.kind not in ("row-wise", "whole reduction", "contraction", "elementwise"):
         raise Unfit(f"it is {subject.pattern.kind}: what its threads leave for each other is not known")
     together = {loop.span: loop for loop in facts.loops if loop.sweep in TOGETHER and not loop.inlined_in}
-    body = subject.analysis.function.body
-    found = [(n, together[n.place.span]) for n in outer_loops(body) if n.place.span in together]
+    loops_in_order = outer_loops(subject.analysis.function.body)
+    if not any(each.place.span in together for each in loops_in_order):
+        loops_in_order = [inner for each in loops_in_order for inner in _inside(subject, each)]
+    found = [(n, together[n.place.span]) for n in loops_in_order if n.place.span in together]
     if not found:
         raise Unfit("no loop is walked by threads together")
     refuse_memory_between(subject, [fact for _, fact in found])
@@ -91,6 +96,36 @@ def _vectors(subject: Subject) -> Rewrite:
     if not loops.changed:
         raise Unfit(reasons[0])
     return _finish(loops)
+
+
+def _require_apart(subject: Subject) -> None:
+    """Threads see nothing of each other, and nothing that they have stored: any of them may take an element.
+
+    Raises:
+        Unfit: they may.
+    """
+    require_independent(subject)
+    accesses = [each for each in subject.analysis.facts.accesses if each.space == "global"]
+    both = {each.array for each in accesses if each.kind == "read"} & {a.array for a in accesses if a.kind != "read"}
+    if both or any(each.kind == "accumulate" for each in accesses):
+        raise Unfit("it is gather/scatter, and reads what it stores")
+
+
+def _inside(subject: Subject, loop: nodes.Loop) -> list[nodes.Loop]:
+    """Loops in the steps of one that all threads of a block take alike; none where threads may see each other."""
+    fact = next((each for each in subject.analysis.facts.loops if each.span == loop.place.span), None)
+    parts = () if fact is None or fact.step is None else (fact.start, fact.bound, fact.step.amount)
+    if not parts or None in parts or not isinstance(loop.body, nodes.Block):
+        return []
+    atoms = subject.analysis.facts.atoms
+    names = {name for part in parts if part is not None for name in part.names}
+    if any(atoms[name].kind != "size" and not _is_of_other_axes(name) for name in names):
+        return []
+    try:
+        _require_apart(subject)
+    except Unfit:
+        return []
+    return outer_loops(loop.body)
 
 
 def outer_loops(body: nodes.Block) -> list[nodes.Loop]:
@@ -285,9 +320,11 @@ def _touched(subject: Subject, fact: LoopFact) -> tuple[set[str], set[str]]:
 
 
 def shares_arrays(subject: Subject, fact: LoopFact) -> bool:
-    """Whether a loop changes something that is read elsewhere: then all loops must change alike."""
+    """Whether a loop changes something that is touched elsewhere: then all loops must change alike."""
     _, written = _touched(subject, fact)
-    return any(a.array in written and a.kind != "write" for a in subject.analysis.facts.accesses)
+    return any(
+        a.array in written and (a.kind != "write" or fact.index not in a.loops) for a in subject.analysis.facts.accesses
+    )
 
 
 def refuse_memory_between(subject: Subject, loops: list[LoopFact], *, is_kept: bool = False) -> None:
@@ -346,7 +383,7 @@ def refuse_partial_results(subject: Subject, loops: list[LoopFact]) -> None:
 def _others_join(subject: Subject, access: Access) -> bool:
     """Whether every other launch only joins what blocks have left, by the same operation."""
     operations = {subject.analysis.facts.reductions[i].operation for i in access.sources.reductions}
-    entries = {step.entry.partition("<")[0].strip() for step in subject.header.steps} - {subject.entry}
+    entries = set(subject.launched) - {subject.entry}
     if len(operations) != 1 or not entries:
         return False
     for entry in entries:

@@ -1,19 +1,16 @@
 """A block of a kernel carried out with numbers: all its threads in step, one vector of numbers for each value.
 
-_Memory that the launch is given has no extent here: an element is an arbitrary number of its place, the same whenever
+Memory that the launch is given has no extent here: an element is an arbitrary number of its place, the same whenever
 it is asked for. So blocks of the real launch run in milliseconds, whatever its arrays hold.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import barrier_scope, does_nothing, is_cached_load, is_pure, math_function
@@ -21,75 +18,38 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.common.block_functions import EXTREMES
 from kernelwright.tactics.common.thread_queries import query_text
-
-Numbers: TypeAlias = npt.NDArray[Any]
-"""One number a thread: int64, float64 or bool."""
+from kernelwright.tactics.recognised.replay.arithmetic import WARP, arithmetic, computed, exchange_sources, truncated
+from kernelwright.tactics.recognised.replay.conditions import loads, names_of_memory
+from kernelwright.tactics.recognised.replay.values import (
+    Address,
+    Content,
+    Memory,
+    Numbers,
+    Value,
+    arbitrary,
+    fields_of,
+    hash_of,
+    is_float_type,
+    literal,
+    merged,
+    parts_of,
+    vector_type,
+)
 
 _LANES_A_STEP, _NUMBERS_A_STEP = 32, 4096
 """Stores of lanes one by one, and numbers that an array begins with, that take as long as a step."""
 MAX_STEPS = 150_000
 """Expressions that one block may take; about half a second."""
-_WARP = 32
 _DEEPEST = 12
 _OF_MEMORY = 4
 """Steps that a load of what was stored before counts for."""
 _DYNAMIC = 1 << 14
 """Elements of shared memory that the launch sizes."""
-
-
-def arbitrary(name: str, offsets: Numbers, seed: int, *, is_coarse: bool = False) -> Numbers:
-    """A number in [-1, 1) for each place of an array: splitmix64 of place, name and seed; coarse ones are quarters."""
-    with np.errstate(over="ignore"):
-        key = np.uint64(abs(hash_of(name)) + 1_000_003 * seed)
-        x = offsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key * np.uint64(0xD1342543DE82EF95)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x = x ^ (x >> np.uint64(31))
-    found = (x >> np.uint64(11)).astype(np.float64) / float(1 << 52) - 1.0
-    return np.floor(found * 4.0) / 4.0 if is_coarse else found
-
-
-def hash_of(name: str) -> int:
-    """A number of a name, the same in every process."""
-    return int.from_bytes(name.encode()[-7:], "little")
-
-
-@dataclass
-class _Memory:
-    """What a pointer points into."""
-
-    name: str
-    kind: str
-    """`global`, `shared`, `private`."""
-    is_float: bool
-    data: Numbers = field(default_factory=lambda: np.zeros(0))
-    """Elements of shared memory; of private memory one column a thread."""
-    fields: Mapping[str, _Memory] = field(default_factory=dict)
-    """Of structs: the memory of each field."""
-
-
-@dataclass(frozen=True)
-class Address:
-    """A place in memory for each thread."""
-
-    memory: _Memory
-    offset: Numbers
-    extents: tuple[int, ...] = ()
-    """Of the array that it stands for, the outermost one left out; empty for a plain pointer."""
-    is_array: bool = False
-    """Whether an index gives another array."""
-    width: int = 1
-    """Numbers of an element: 4 where a pointer to `float4` points among floats."""
-
-
-@dataclass(frozen=True)
-class _Record:
-    """A struct of numbers for each thread."""
-
-    fields: Mapping[str, Numbers]
-
-
-Value: TypeAlias = "Numbers | Address | _Record"
+_OF_VECTORS: Mapping[str, str] = {
+    "__half22float2": "", "__float22half2_rn": "", "__bfloat1622float2": "", "__float22bfloat162_rn": "",
+    "__low2float": "x", "__high2float": "y", "__low2half": "x", "__high2half": "y",
+}  # fmt: skip
+"""Functions that convert vectors, or take one of their numbers."""
 
 
 @dataclass
@@ -130,15 +90,15 @@ class BlockReplay:
     seed: int
     integers: Callable[[str, Numbers], Numbers]
     """What arrays of integers hold."""
-    is_coarse: bool = False
-    """Whether many elements are the same."""
+    content: Content = "fine"
+    """What arrays of floats hold."""
     given: dict[int, Numbers] = field(default_factory=dict)
     """By identity of an expression: a value that it is said to have."""
     written: dict[str, dict[int, float]] = field(default_factory=dict)
     """By array, what was stored where."""
     read: dict[str, list[Numbers]] = field(default_factory=dict)
     """By array, what was loaded."""
-    shared: dict[int, _Memory] = field(default_factory=dict)
+    shared: dict[int, Memory] = field(default_factory=dict)
     most_steps: int = MAX_STEPS
     steps: int = 0
     answers: dict[Span, int] = field(default_factory=dict)
@@ -164,7 +124,7 @@ class BlockReplay:
         scope = {}
         for name, given in self.arguments.items():
             if isinstance(given, bool):
-                pointer = Address(_Memory(name, "global", given), self.whole(0))
+                pointer = Address(Memory(name, "global", given), self.whole(0))
                 scope[name] = _Variable(pointer, None)
             else:
                 scope[name] = _Variable(self.whole(given), isinstance(given, float))
@@ -222,12 +182,8 @@ class BlockReplay:
 
     def _note(self, condition: nodes.Expression, test: Numbers, mask: Numbers) -> None:
         if self._names is None:
-            blocks = (each for each in nodes.walk(self.kernel.body) if isinstance(each, nodes.Declaration))
-            declared = [each for one in blocks for each in one.declarators]
-            shared = frozenset(each.name for each in declared if each.is_shared)
-            loaded = (each.name for each in declared if each.initial and _loads(each.initial, shared, frozenset()))
-            self._names = shared, frozenset(loaded)
-        if _loads(condition, *self._names):
+            self._names = names_of_memory(self.kernel.body)
+        if loads(condition, *self._names):
             span, own = condition.place.span, test[mask]
             self.answers[span] = self.answers.get(span, 0) | int(own.any()) | 2 * int(not own.all())
 
@@ -241,7 +197,7 @@ class BlockReplay:
     def _return(self, value: nodes.Expression | None, frame: CallFrame, mask: Numbers) -> None:
         if value is not None:
             new = self.value(value, frame, mask)
-            frame.result = new if frame.result is None else _merged(mask, new, frame.result)
+            frame.result = new if frame.result is None else merged(mask, new, frame.result)
         frame.returned |= mask
 
     def _loop(self, node: nodes.Loop, frame: CallFrame, mask: Numbers) -> None:
@@ -288,25 +244,16 @@ class BlockReplay:
         variable = _Variable(start, is_float)
         if each.initial is not None:
             new = self.value(each.initial, frame, mask)
-            variable.value = new if isinstance(new, Address) else _merged(mask, self._as(new, is_float), start)
+            variable.value = new if isinstance(new, Address) else merged(mask, self._as(new, is_float), start)
         frame.scopes[-1][each.name] = variable
 
     def _fields(self, c_type: str) -> Mapping[str, bool] | None:
-        """The fields of a struct of numbers or a vector, and whether each is a float; None for another type."""
-        words = [word for word in c_type.split() if word not in ("const", "struct", "volatile")]
-        found = self.structs.get(words[0]) if len(words) == 1 else None
-        if found is None:
-            vector = vector_type(c_type)
-            return None if vector is None else dict.fromkeys(_AXES[: vector[0]], vector[1])
-        kinds = {each.name: is_float_type(each.c_type) for each in found}
-        if any(each.is_pointer or each.extents for each in found) or None in kinds.values():
-            raise Unfit(f"values of type {c_type} are not followed")
-        return {name: bool(kind) for name, kind in kinds.items()}
+        return fields_of(c_type, self.structs)
 
     def _record(self, each: nodes.Declarator, frame: CallFrame, mask: Numbers) -> Value:
         if each.initial is None:
             fields = self._fields(each.c_type) or {}
-            return _Record({name: self.whole(0.0 if is_float else 0) for name, is_float in fields.items()})
+            return {name: self.whole(0.0 if is_float else 0) for name, is_float in fields.items()}
         if isinstance(each.initial, nodes.Items):
             return self._made(each.c_type, each.initial.items, frame, mask)
         return self.value(each.initial, frame, mask)
@@ -321,7 +268,7 @@ class BlockReplay:
             new = self._as(self.number(value, frame, mask), is_float)
             assert isinstance(new, np.ndarray)
             parts[name] = new
-        return _Record(parts)
+        return parts
 
     def _reference(self, initial: nodes.Expression | None, frame: CallFrame) -> _Variable:
         if not isinstance(initial, nodes.Name):
@@ -341,35 +288,22 @@ class BlockReplay:
                 raise Unfit(f"{each.name} is too large to be followed")
             memory = self._memory(each.name, each.c_type, count, is_shared=each.is_shared)
             if not each.is_shared:
-                self._fill(memory, each.initial)
+                _fill(memory, each.initial)
                 return Address(memory, self.whole(0), extents[1:], len(extents) > 1)
             self.shared[key] = memory
         return Address(self.shared[key], self.whole(0), extents[1:], len(extents) > 1)
 
-    def _memory(self, name: str, c_type: str, count: int, *, is_shared: bool) -> _Memory:
+    def _memory(self, name: str, c_type: str, count: int, *, is_shared: bool) -> Memory:
         kind, fields = "shared" if is_shared else "private", self._fields(c_type)
         if fields is not None:
-            return _Memory(name, kind, False, fields={
+            return Memory(name, kind, False, fields={
                 own: self._numbers(name, kind, is_float, count) for own, is_float in fields.items()})  # fmt: skip
         return self._numbers(name, kind, bool(is_float_type(c_type)), count)
 
-    def _numbers(self, name: str, kind: str, is_float: bool, count: int) -> _Memory:
+    def _numbers(self, name: str, kind: str, is_float: bool, count: int) -> Memory:
         shape = (count,) if kind == "shared" else (count, self.threads)
         self._step(math.prod(shape) // _NUMBERS_A_STEP)
-        return _Memory(name, kind, is_float, np.full(shape, np.nan) if is_float else np.zeros(shape, np.int64))
-
-    def _fill(self, memory: _Memory, initial: nodes.Expression | None) -> None:
-        if initial is None:
-            return
-        items = initial.items if isinstance(initial, nodes.Items) else None
-        if items is None or any(not isinstance(each, nodes.Literal) for each in items):
-            raise Unfit(f"{memory.name} is initialised in a way that is not followed")
-        memory.data[:] = 0
-        if len(items) > len(memory.data) or memory.fields:
-            raise Unfit(f"{memory.name} is initialised in a way that is not followed")
-        for index, each in enumerate(items):
-            assert isinstance(each, nodes.Literal)
-            memory.data[index] = literal(each)
+        return Memory(name, kind, is_float, np.full(shape, np.nan) if is_float else np.zeros(shape, np.int64))
 
     # Values
 
@@ -400,19 +334,19 @@ class BlockReplay:
                 return self._assign(node, frame, mask)
             case nodes.Update(operator=operator, operand=operand, is_prefix=is_prefix):
                 before = self.value(operand, frame, mask)
-                after = _arithmetic(operator[0], before, self.whole(1))
+                after = arithmetic(operator[0], before, self.whole(1))
                 self.store(operand, after, frame, mask)
                 return after if is_prefix else before
             case nodes.Conditional(condition=condition, yes=yes, no=no):
                 test = self._answer(condition, frame, mask)
                 one, other = self.value(yes, frame, mask & test), self.value(no, frame, mask & ~test)
-                return _merged(test, one, other)
+                return merged(test, one, other)
             case nodes.Element():
                 return self.load(self.place(node, frame, mask), mask)
             case nodes.Member(base=base, name=name, is_arrow=False):
                 whole = self.value(base, frame, mask)
-                if isinstance(whole, _Record) and name in whole.fields:
-                    return whole.fields[name]
+                if isinstance(whole, Mapping) and name in whole:
+                    return whole[name]
             case nodes.Cast():
                 return self._cast(node, frame, mask)
             case nodes.Call():
@@ -453,7 +387,7 @@ class BlockReplay:
     def _query(self, text: str) -> Value:
         word, _, axis = text.partition("." if "." in text else "(")
         if word == "warpSize":
-            return self.whole(_WARP)
+            return self.whole(WARP)
         index = "xyz012".find(axis[:1]) % 3 if axis else -1
         if word not in self.words or index < 0:
             raise Unfit(f"it asks for {text}")
@@ -485,47 +419,40 @@ class BlockReplay:
             both: Numbers = first & second if node.operator == "&&" else first | (second & ~first)
             return both
         right = self.value(node.right, frame, mask)
-        return right if node.operator == "," else _arithmetic(node.operator, left, right)
+        return right if node.operator == "," else arithmetic(node.operator, left, right)
 
     def _assign(self, node: nodes.Assign, frame: CallFrame, mask: Numbers) -> Value:
         new = self.value(node.value, frame, mask)
         if node.operator != "=":
-            new = _arithmetic(node.operator[:-1], self.value(node.target, frame, mask), new)
+            new = arithmetic(node.operator[:-1], self.value(node.target, frame, mask), new)
         return self.store(node.target, new, frame, mask)
 
     def store(self, target: nodes.Expression, new: Value, frame: CallFrame, mask: Numbers) -> Value:
         """A value into a variable or memory."""
         if isinstance(target, nodes.Member) and isinstance(target.base, nodes.Name):
             owner = self._find(target.base.name, frame)
-            if isinstance(owner.value, _Record) and isinstance(new, np.ndarray):
-                before = owner.value.fields[target.name]
-                merged = np.where(mask, new.astype(before.dtype), before)
-                owner.value = _Record({**owner.value.fields, target.name: merged})
+            if isinstance(owner.value, Mapping) and isinstance(new, np.ndarray):
+                before = owner.value[target.name]
+                owner.value = {**owner.value, target.name: np.where(mask, new.astype(before.dtype), before)}
                 return new
         if isinstance(target, nodes.Name):
             variable = self._find(target.name, frame)
             if not variable.is_cell:
-                variable.value = _merged(mask, self._as(new, variable.is_float), variable.value)
+                variable.value = merged(mask, self._as(new, variable.is_float), variable.value)
                 return new
             assert isinstance(variable.value, Address)
             place = variable.value
         else:
             place = self.place(target, frame, mask)
         memory = place.memory
-        if isinstance(new, _Record) and (memory.fields or place.width > 1):
-            for name, part in self._parts(place).items():
-                self._put(part, new.fields[name], mask)
+        if isinstance(new, Mapping) and (memory.fields or place.width > 1):
+            for name, part in parts_of(place).items():
+                self._put(part, new[name], mask)
             return new
         if not isinstance(new, np.ndarray) or place.is_array or memory.fields or place.width > 1:
             raise Unfit("a pointer is stored in memory")
         self._put(place, new, mask)
         return new
-
-    def _parts(self, place: Address) -> dict[str, Address]:
-        """Where the fields of a struct or vector stand."""
-        if place.memory.fields:
-            return {name: Address(part, place.offset) for name, part in place.memory.fields.items()}
-        return {_AXES[lane]: Address(place.memory, place.offset + lane) for lane in range(place.width)}
 
     def _put(self, place: Address, new: Numbers, mask: Numbers) -> None:
         memory, offset = place.memory, place.offset
@@ -546,8 +473,8 @@ class BlockReplay:
         if place.is_array:
             return place
         if memory.fields or place.width > 1:
-            parts = {name: self.load(part, mask) for name, part in self._parts(place).items()}
-            return _Record({name: part for name, part in parts.items() if isinstance(part, np.ndarray)})
+            parts = {name: self.load(part, mask) for name, part in parts_of(place).items()}
+            return {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
         if memory.kind == "global":
             return self._given(place, mask)
         result = np.zeros(self.threads, memory.data.dtype)
@@ -559,9 +486,7 @@ class BlockReplay:
         name, offset = place.memory.name, place.offset
         self.read.setdefault(name, []).append(offset[mask])
         result = (
-            arbitrary(name, offset, self.seed, is_coarse=self.is_coarse)
-            if place.memory.is_float
-            else self.integers(name, offset)
+            arbitrary(name, offset, self.seed, self.content) if place.memory.is_float else self.integers(name, offset)
         )
         kept = self.written.get(name)
         if kept:
@@ -594,7 +519,7 @@ class BlockReplay:
             case nodes.Unary(operator="*", operand=operand):
                 return self.pointer(operand, frame, mask)
             case nodes.Member(base=nodes.Element() as base, name=name, is_arrow=False):
-                parts = self._parts(self.place(base, frame, mask))
+                parts = parts_of(self.place(base, frame, mask))
                 if name in parts:
                     return parts[name]
             case nodes.Name(name=name) if (found := self._find(name, frame)).is_cell:
@@ -610,14 +535,14 @@ class BlockReplay:
         inner = self.value(node.operands[0], frame, mask)
         if isinstance(inner, Address):
             return self._retyped(inner, node)
-        if isinstance(inner, _Record):
+        if isinstance(inner, Mapping):
             return inner
         if node.is_pointer:
             raise Unfit("a number becomes a pointer")
         return self._as(inner, is_float_type(node.c_type))
 
     def _retyped(self, pointer: Address, node: nodes.Cast) -> Address:
-        """_Memory that the launch sizes, as an array of another type; each place that one starts at has its own."""
+        """Memory that the launch sizes, as an array of another type; each place that one starts at has its own."""
         memory, vector = pointer.memory, vector_type(node.c_type)
         is_float = is_float_type(node.c_type) if vector is None else vector[1]
         is_whole = not memory.fields and not pointer.is_array and memory.kind != "private"
@@ -630,13 +555,13 @@ class BlockReplay:
         key = -1 - int(pointer.offset[0]) - hash_of(memory.name) * _DYNAMIC
         if key not in self.shared:
             data = np.full(_DYNAMIC, np.nan) if is_float else np.zeros(_DYNAMIC, np.int64)
-            self.shared[key] = _Memory(memory.name, "shared", is_float, data)
+            self.shared[key] = Memory(memory.name, "shared", is_float, data)
         return Address(self.shared[key], self.whole(0), width=1 if vector is None else vector[0])
 
     def _as(self, value: Value, is_float: bool | None) -> Value:
         if not isinstance(value, np.ndarray) or is_float is None:
             return value
-        return value.astype(np.float64) if is_float else _whole(value)
+        return value.astype(np.float64) if is_float else truncated(value)
 
     # Calls
 
@@ -655,11 +580,11 @@ class BlockReplay:
             return self._made(name.removeprefix("make_"), node.arguments, frame, mask)
         if name in _OF_VECTORS:
             whole, part = self.value(node.arguments[0], frame, mask), _OF_VECTORS[name]
-            if isinstance(whole, _Record):
-                return whole.fields[part] if part else whole
+            if isinstance(whole, Mapping):
+                return whole[part] if part else whole
         if math_function(name) is None and not is_pure(name):
             raise Unfit(f"it is not known what {name} does")
-        return _computed(name, [self.number(each, frame, mask) for each in node.arguments])
+        return computed(name, [self.number(each, frame, mask) for each in node.arguments])
 
     def _called(self, function: nodes.Function, node: nodes.Call, frame: CallFrame, mask: Numbers) -> Value:
         scope: dict[str, _Variable] = {}
@@ -688,155 +613,22 @@ class BlockReplay:
 
     def _exchanged(self, node: nodes.Call, frame: CallFrame, mask: Numbers) -> Value:
         """`__shfl_xor_sync(mask, value, distance, width)` and its relatives."""
-        name = node.function
-        given = node.arguments[1:] if name.endswith("_sync") else node.arguments
+        given = node.arguments[1:] if node.function.endswith("_sync") else node.arguments
         value, distance = self.number(given[0], frame, mask), self.number(given[1], frame, mask)
-        width = self.number(given[2], frame, mask) if len(given) > 2 else self.whole(_WARP)
-        lane = self.lanes % _WARP
-        start, place = lane // width * width, lane % width
-        if "_xor" in name:
-            other, is_in = lane ^ distance, (lane ^ distance) < start + width
-        elif "_down" in name:
-            other, is_in = lane + distance, place + distance < width
-        elif "_up" in name:
-            other, is_in = lane - distance, place >= distance
-        else:
-            other, is_in = start + distance % width, np.ones(self.threads, bool)
-        source = np.where(is_in, self.lanes - lane + other, self.lanes).astype(np.int64)
-        if source.max() >= self.threads:
-            raise Unfit("a warp that is not whole exchanges values")
-        return value[source]
+        width = self.number(given[2], frame, mask) if len(given) > 2 else self.whole(WARP)
+        return value[exchange_sources(node.function, distance, width)]
 
 
-# Arithmetic
-
-
-_AXES = ("x", "y", "z", "w")
-_OF_VECTORS: Mapping[str, str] = {
-    "__half22float2": "", "__float22half2_rn": "", "__bfloat1622float2": "", "__float22bfloat162_rn": "",
-    "__low2float": "x", "__high2float": "y", "__low2half": "x", "__high2half": "y",
-}  # fmt: skip
-"""Functions that convert vectors, or take one of their numbers."""
-_VECTOR = re.compile(r"(float|double|half|__half|__nv_bfloat16|int|uint|char|uchar|short|ushort|long|longlong)([234])")
-
-
-def vector_type(c_type: str) -> tuple[int, bool] | None:
-    """How many numbers a vector type has, and whether they are floats; None for another type."""
-    words = [word for word in c_type.split() if word not in ("const", "volatile")]
-    found = _VECTOR.fullmatch(words[0]) if len(words) == 1 else None
-    return None if found is None else (int(found[2]), bool(is_float_type(found[1])))
-
-
-def is_float_type(c_type: str) -> bool | None:
-    """Whether a type is a number with a fraction; None for one that is not known."""
-    words = c_type.replace("const", "").replace("volatile", "").split()
-    name = " ".join(words)
-    if _VECTOR.fullmatch(name):
-        return None
-    if any(each in name for each in ("float", "double", "half", "bfloat", "fp8")):
-        if name[-1:].isdigit() and not name.endswith(("16", "_e4m3", "_e5m2", "32", "64")):
-            raise Unfit(f"values of type {name} are not followed")
-        return True
-    known = {"int", "unsigned", "signed", "long", "short", "char", "bool", "uint", "size_t", "ulong", "ushort", "uchar"}
-    if set(words) and set(words) <= known:
-        return False
-    return False if (name.endswith("_t") and "int" in name) or name in ("ptrdiff_t", "ssize_t") else None
-
-
-def literal(node: nodes.Literal) -> float | int:
-    """A literal's number."""
-    if node.value is not None:
-        return node.value
-    if node.text in ("true", "false"):
-        return int(node.text == "true")
-    try:
-        return float(node.text.rstrip("fFlL"))
-    except ValueError:
-        raise Unfit(f"{node.text!r} is no number") from None
-
-
-def _loads(node: nodes.Expression, shared: frozenset[str], loaded: frozenset[str]) -> bool:
-    """Whether it has an element of an array that is not shared, or a name of what was loaded."""
-    return any(
-        (isinstance(each, nodes.Element) and not (isinstance(each.base, nodes.Name) and each.base.name in shared))
-        or (isinstance(each, nodes.Name) and each.name in loaded)
-        for each in nodes.walk(node)
-    )
-
-
-def _whole(value: Numbers) -> Numbers:
-    if value.dtype.kind == "f":
-        value = np.trunc(np.nan_to_num(value, posinf=2.0**31, neginf=-(2.0**31)))
-    return value.astype(np.int64)
-
-
-def _merged(mask: Numbers, new: Value, old: Value) -> Value:
-    if isinstance(new, Address) or isinstance(old, Address):
-        if not isinstance(new, Address) or not isinstance(old, Address) or new.memory is not old.memory:
-            if isinstance(new, Address) and mask.all():
-                return new
-            raise Unfit("a pointer is chosen by the thread")
-        return replace(new, offset=np.where(mask, new.offset, old.offset))
-    if isinstance(new, _Record) or isinstance(old, _Record):
-        if not isinstance(new, _Record) or not isinstance(old, _Record):
-            raise Unfit("a struct becomes a number")
-        return _Record({name: np.where(mask, part, old.fields[name]) for name, part in new.fields.items()})
-    return np.where(mask, new, old)
-
-
-def _arithmetic(operator: str, left: Value, right: Value) -> Value:
-    if isinstance(left, Address) or isinstance(right, Address):
-        return _moved(operator, left, right)
-    if isinstance(left, _Record) or isinstance(right, _Record):
-        raise Unfit("arithmetic with structs")
-    if left.dtype.kind == "b":
-        left = left.astype(np.int64)
-    if right.dtype.kind == "b":
-        right = right.astype(np.int64)
-    is_whole = left.dtype.kind == "i" and right.dtype.kind == "i"
-    if operator in "/%" and is_whole:
-        safe = np.where(right == 0, 1, right)
-        quotient: Numbers = np.abs(left) // np.abs(safe) * np.sign(left) * np.sign(safe)
-        return quotient if operator == "/" else np.subtract(left, quotient * safe)
-    table: dict[str, Callable[..., Numbers]] = {
-        "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "<": np.less, "<=": np.less_equal,
-        ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal, "<<": np.left_shift,
-        ">>": np.right_shift, "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor,
-    }  # fmt: skip
-    if operator not in table or (operator in ("<<", ">>", "&", "|", "^") and not is_whole):
-        raise Unfit(f"the operator {operator} is not followed")
-    result: Numbers = table[operator](left, right)
-    return result
-
-
-def _moved(operator: str, left: Value, right: Value) -> Value:
-    if operator == "+" and isinstance(right, Address):
-        left, right = right, left
-    if not isinstance(left, Address) or not isinstance(right, np.ndarray) or operator not in "+-" or left.is_array:
-        raise Unfit("arithmetic with pointers that is not followed")
-    by = right.astype(np.int64) * left.width
-    return replace(left, offset=left.offset + by if operator == "+" else left.offset - by)
-
-
-_FUNCTIONS: Mapping[str, Callable[..., Numbers]] = {
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "fabs": np.abs, "abs": np.abs,
-    "max": np.fmax, "fmax": np.fmax, "min": np.fmin, "fmin": np.fmin, "tanh": np.tanh, "pow": np.power,
-    "rsqrt": lambda x: 1 / np.sqrt(x), "rcp": lambda x: 1 / x, "fdivide": np.divide, "div": np.divide,
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": lambda a, b, c: a * b + c,
-    "mad": lambda a, b, c: a * b + c, "floor": np.floor, "ceil": np.ceil, "rint": np.rint, "trunc": np.trunc,
-    "round": np.rint, "nearbyint": np.rint,
-}  # fmt: skip
-
-
-def _computed(name: str, values: list[Numbers]) -> Numbers:
-    known = math_function(name)
-    if known is not None and known[0] in _FUNCTIONS and values:
-        result = _FUNCTIONS[known[0]](*values)
-        is_whole = known[0] in ("max", "min", "abs") and all(each.dtype.kind in "ib" for each in values)
-        return result.astype(np.int64) if is_whole else result
-    if is_pure(name) and len(values) == 1:
-        if "2int" in name or "2uint" in name or "2ll" in name:
-            return np.rint(values[0]).astype(np.int64) if "_rn" in name else _whole(values[0])
-        if "as_" not in name:
-            return values[0].astype(np.float64) if values[0].dtype.kind != "f" and "2" in name else values[0]
-    raise Unfit(f"it is not known what {name} does")
+def _fill(memory: Memory, initial: nodes.Expression | None) -> None:
+    """A private array's first numbers."""
+    if initial is None:
+        return
+    items = initial.items if isinstance(initial, nodes.Items) else None
+    if items is None or any(not isinstance(each, nodes.Literal) for each in items):
+        raise Unfit(f"{memory.name} is initialised in a way that is not followed")
+    memory.data[:] = 0
+    if len(items) > len(memory.data) or memory.fields:
+        raise Unfit(f"{memory.name} is initialised in a way that is not followed")
+    for index, each in enumerate(items):
+        assert isinstance(each, nodes.Literal)
+        memory.data[index] = literal(each)

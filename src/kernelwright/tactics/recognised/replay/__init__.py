@@ -1,0 +1,1 @@
+"""Blocks of kernels carried out with numbers: values, arithmetic, conditions, statements."""
