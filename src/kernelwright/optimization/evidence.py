@@ -181,7 +181,9 @@ def _error_words(outcome: Passed) -> list[str]:
 def _time_words(measurement: Measurement) -> str:
     """A workload's time, with the 95 % interval of its median."""
     interval = median_interval(measurement.samples_ms)
-    return f"{measurement.workload} {interval.estimate:.3g} ms [{interval.low:.3g}, {interval.high:.3g}]"
+    launches = " + ".join(f"{each:.3g}" for each in measurement.launches_ms)
+    told = f" ({launches} in its launches)" if launches else ""
+    return f"{measurement.workload} {interval.estimate:.3g} ms [{interval.low:.3g}, {interval.high:.3g}]{told}"
 
 
 def _median_ms(samples_ms: Sequence[float]) -> float:

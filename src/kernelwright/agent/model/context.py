@@ -74,6 +74,8 @@ TOLD_FACTS: Mapping[str, str] = MappingProxyType(
         "device_version": "platform",
         "nvrtc": "NVRTC",
         "compiles_for": "compiles for",
+        "vector_registers": "vector registers",
+        "caches": "data caches",
         "half_arithmetic": "half arithmetic",
         "double_arithmetic": "double arithmetic",
         "local_memory": "local memory",
@@ -235,7 +237,8 @@ def device_section(task: Task) -> Section:
     if task.operations_per_s:
         lines.append(f"- measured arithmetic: {_three_digits(task.operations_per_s / 1e9)} GFLOP/s")
     if more := _more_rates(task.ceilings):
-        lines.append(f"- also measured: {more}")
+        least = " at least, since other work takes cores at times" if device.kind == "cpu" else ""
+        lines.append(f"- also measured{least}: {more}")
     if launches_per_s := task.ceilings.get("launches_per_s"):
         lines.append(f"- measured empty launch: {_three_digits(1e6 / launches_per_s)} µs, a part of every time")
     if task.limit_value:
