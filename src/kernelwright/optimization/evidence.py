@@ -39,6 +39,8 @@ MOST_OTHERS = 4
 
 UNTOLD = frozenset({"argument_count"})
 """Figures of the read-back that say nothing about speed."""
+UNTOLD_ON_A_CPU = UNTOLD | {"max_threads_per_block", "preferred_multiple"}
+"""There every kernel has the device's own limits."""
 
 CLEARLY = 1.03
 """How many times faster, of two measurements of the search; less is noise, however close their samples are."""
@@ -107,7 +109,8 @@ class NodeEvidence:
         profiles = profile_of(view.started, best.outcome, self._counters(view, best))
         lines = [line for each in profiles for line in profile_lines(each)]
         noise = max(noise_of([each.outcome for each in events]) or 0.0, CLEARLY - 1)
-        lines += [*resource_lines(best.outcome.resources), *_by_workload(events, best, 1 + noise)]
+        resources = resource_lines(best.outcome.resources, without=_untold(view))
+        lines += [*resources, *_by_workload(events, best, 1 + noise)]
         return (*lines, *_other_configs(events, best), _noise_words(noise), *_error_words(best.outcome), *failed)
 
     def _counters(self, view: RunView, event: Evaluated) -> Mapping[str, Mapping[str, float]]:
@@ -140,7 +143,11 @@ def _of_baseline(view: RunView) -> tuple[str, ...]:
     lines = ["times: " + ", ".join(_time_words(each) for each in outcome.measurements)]
     lines += [line for each in profile_of(view.started, outcome) for line in profile_lines(each)]
     noise = max(noise_of([outcome]) or 0.0, CLEARLY - 1)
-    return (*lines, *resource_lines(outcome.resources), _noise_words(noise))
+    return (*lines, *resource_lines(outcome.resources, without=_untold(view)), _noise_words(noise))
+
+
+def _untold(view: RunView) -> frozenset[str]:
+    return UNTOLD_ON_A_CPU if view.started.device.get("kind") == "cpu" else UNTOLD
 
 
 def noise_of(outcomes: Sequence[Outcome]) -> float | None:
@@ -190,11 +197,11 @@ def _median_ms(samples_ms: Sequence[float]) -> float:
     return statistics.median(samples_ms)
 
 
-def resource_lines(resources: Mapping[str, Mapping[str, float]]) -> list[str]:
+def resource_lines(resources: Mapping[str, Mapping[str, float]], *, without: frozenset[str] = UNTOLD) -> list[str]:
     """What compiler and driver read back, a line for each kernel, without what is zero."""
     lines = []
     for entry, figures in sorted(resources.items()):
-        words = [_resource(name, value) for name, value in sorted(figures.items()) if value and name not in UNTOLD]
+        words = [_resource(name, value) for name, value in sorted(figures.items()) if value and name not in without]
         if words:
             lines.append(f"compiled {entry}: {'; '.join(words)}")
     return lines

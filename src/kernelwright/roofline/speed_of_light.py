@@ -89,7 +89,7 @@ def device_ceilings(
     """
     if device.kind != "gpu":
         return measure()
-    name = content_id("ceilings", 4, device.id, device.name, device.driver, dict(device.facts).get("uuid", ""))
+    name = content_id("ceilings", 3, device.id, device.name, device.driver, dict(device.facts).get("uuid", ""))
     path = folder / f"{name}.json"
     try:
         kept = read_json_text(path.read_text(encoding="utf-8"))
