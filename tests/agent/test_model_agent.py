@@ -23,7 +23,7 @@ from kernelwright.agent.base import (
 )
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.anchors import BEGIN, END
-from kernelwright.agent.model.context import Section, fitted, published_window, ranked_window
+from kernelwright.agent.model.context import Section, fitted, history_section, published_window, ranked_window
 from kernelwright.agent.model.drafting import body_of
 from kernelwright.agent.model.prompting import WORKED, filled, worked_example
 from kernelwright.agent.model.settings import ModelSettings
@@ -47,6 +47,7 @@ from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tree.model import Failure, Node, Tree
+from kernelwright.tree.moves import NO_IDEA
 from kernelwright.tuning.settings import Budget, TuneSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -525,6 +526,21 @@ def test_a_model_rewrites_and_the_tuner_tunes(plain: Path, tmp_path: Path) -> No
     assert account.total.requests == len(model.requests)
     assert account.total.cost_usd is None
     assert set(account.by_role) >= {"plan", "code", "template"}
+
+
+def test_who_gave_up_is_not_asked_again_for_the_same_source_and_why_is_kept(plain: Path, tmp_path: Path) -> None:
+    def script(request: ChatRequest) -> str:
+        return '{"give_up": "the loads set the pace"}' if request.role == "plan" else answers(request)
+
+    model = ScriptedModel(script)
+    result = run_with(model, plain, tmp_path / "run")
+    asked = [each.node for each in model.requests if each.role == "plan"]
+    assert len(asked) == len(set(asked)) == 1
+    gave_up = [each for each in result.tree if each.failure is not None and each.failure.reason == NO_IDEA]
+    assert [each.failure.message for each in gave_up if each.failure is not None] == ["the loads set the pace"]
+    told = history_section(result.tree).text
+    assert "given up: the loads set the pace" in told
+    assert "predicted" not in told
 
 
 def test_a_run_replays_bit_for_bit_and_asks_nobody(plain: Path, tmp_path: Path) -> None:

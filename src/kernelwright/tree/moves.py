@@ -13,6 +13,9 @@ START_ROLES = frozenset({"baseline", "template", "given"})
 LIFTED_ROLE = "template"
 """The role of nodes that are another node with its numbers lifted into parameters."""
 
+NO_IDEA = "no idea"
+"""Why a node was refused whose planner has nothing more for its source, which is then asked no more."""
+
 MOST_DECLINED = 2
 """Ideas that an agent may decline at a node before it is believed that it has no more. A guess."""
 
@@ -48,7 +51,7 @@ def _has_nothing_more(tree: Tree, node: Node) -> bool:
     """Whether the agent has said so: it was asked for more and declined, again and again."""
     asked = [child for child in tree.children(node.index) if child.role != LIFTED_ROLE]
     reasons = [child.failure.reason for child in asked if child.failure is not None]
-    return "no idea" in reasons or reasons.count("declined") >= MOST_DECLINED
+    return NO_IDEA in reasons or reasons.count("declined") >= MOST_DECLINED
 
 
 def can_be_repaired(tree: Tree, node: Node) -> bool:
