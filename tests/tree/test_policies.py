@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_events import baseline, failed, idea, planned, proposed, tuned, working
 
-from kernelwright.store.event import ActionChosen, TreeEvent
+from kernelwright.store.event import ActionChosen, NodeJudged, TreeEvent
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
 from kernelwright.tree.beliefs import Beliefs, prediction_words
 from kernelwright.tree.gain import GainPerCost
@@ -245,19 +245,44 @@ def test_fewer_plans_are_made_at_once_the_less_the_floor_leaves() -> None:
     assert counts[0] > counts[1] > counts[2] > counts[3] == 0
 
 
-def test_what_came_of_earlier_predictions_counts_by_kind_of_step_and_less_than_this_runs_own() -> None:
-    events = lifted(idea("tile", 1.5, family="tiling"))
+@pytest.mark.parametrize(
+    ("has_model", "own", "other"),
+    [(False, ("tiling", 1.5), ("vector", 1.5)), (True, ("tiling", 1.5), ("tiling", 1.1))],
+    ids=["rules, by family", "a model, by the size of the promise"],
+)
+def test_what_came_of_earlier_predictions_counts_by_kind_of_step_and_less_than_this_runs_own(
+    has_model: bool, own: tuple[str, float], other: tuple[str, float]
+) -> None:
+    events = lifted(idea("tile", own[1], family=own[0]))
 
-    def truth(family: str, more: Sequence[TreeEvent] = (), earlier: Sequence[tuple[str, float, float]] = ()) -> float:
+    def truth(
+        kind: tuple[str, float], more: Sequence[TreeEvent] = (), earlier: Sequence[tuple[str, float, float]] = ()
+    ) -> float:
         tree = Tree.of([*events, *more])
-        return Beliefs(tree, has_model=True, tunes=True, is_timed=False, earlier=earlier).truth(family)
+        return Beliefs(tree, has_model=has_model, tunes=True, is_timed=False, earlier=earlier).truth(*kind)
 
-    missed = [("tiling", 1.5, 1.0), ("tiling", 1.3, 1.0), ("vector", 1.2, 1.2)]
-    assert truth("tiling", earlier=missed) < truth("tiling") < truth("vector", earlier=missed)
-    assert truth("tiling", earlier=missed * 50) == truth("tiling", earlier=missed * 2)
-    good = [proposed(2, 1, "tile", gain=1.5, family="tiling"), working(2, 0.9 / 1.5), tuned(2, 0.9 / 1.5, 64)]
-    assert truth("tiling", good, missed) > truth("tiling", earlier=missed)
-    assert truth("tiling", earlier=[("tiling", 1.0, 2.0)]) == truth("tiling")
+    missed = [(*own, 1.0), (own[0], own[1] * 0.95, 1.0), (*other, other[1])]
+    assert truth(own, earlier=missed) < truth(own)
+    assert truth(other, earlier=missed) > truth(own, earlier=missed) * (truth(other) / truth(own))
+    assert truth(own, earlier=missed * 50) == truth(own, earlier=missed * 2)
+    good = [proposed(2, 1, "tile", gain=own[1], family=own[0]), working(2, 0.9 / own[1]), tuned(2, 0.9 / own[1], 64)]
+    assert truth(own, good, missed) > truth(own, earlier=missed)
+    assert truth(own, earlier=[(own[0], 1.0, 2.0)]) == truth(own)
+
+
+def test_small_promises_of_a_model_are_believed_less_than_large_ones_whatever_came_of_those() -> None:
+    def truths(*steps: TreeEvent) -> tuple[float, float]:
+        beliefs = Beliefs(Tree.of([*lifted(), *steps]), has_model=True, tunes=True, is_timed=False)
+        return beliefs.truth("", 1.05), beliefs.truth("", 3.0)
+
+    small, large = truths()
+    assert small < large == 1.0
+    missed = [proposed(2, 1, "a", gain=1.05), working(2, 0.9), tuned(2, 0.9, 64)]
+    assert truths(*missed)[0] < small
+    assert truths(*missed)[1] == large
+    broken = [proposed(2, 1, "a", gain=3.0), failed(2)]
+    declined = [proposed(2, 1, "a", gain=3.0), NodeJudged(2, "refused", None, "lint", "declined", "no")]
+    assert truths(*broken) == truths(*declined) == (small, large)
 
 
 def test_predictions_are_told_beside_what_was_measured() -> None:

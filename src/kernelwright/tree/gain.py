@@ -359,7 +359,8 @@ class _Scoring:
         relatives = sum(
             1 for child in self._tried_above(node) if child.family == idea.family and self._was_useless(child)
         )
-        return log_of(idea.promise or idea.predicted_gain) * self._beliefs.truth(idea.family) * 0.5**relatives
+        promised = idea.promise or idea.predicted_gain
+        return log_of(promised) * self._beliefs.truth(idea.family, promised) * 0.5**relatives
 
     def _gap(self, node: Node) -> float:
         """How far above the best level the node's is."""
