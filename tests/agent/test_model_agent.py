@@ -622,8 +622,29 @@ def test_a_replay_of_which_a_reply_is_missing_stops(plain: Path, tmp_path: Path)
     run_with(ScriptedModel(answers), plain, tmp_path / "run")
     file = tmp_path / "run" / "replies.jsonl"
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
-    with pytest.raises(ModelReplyMissing):
+    with pytest.raises(
+        ReplayDiverged, match=r"question for node \d+ is asked, which .* did not ask; it asked no more\n"
+    ):
         replay_optimize(tmp_path / "run", run=tmp_path / "again")
+
+
+def test_a_replay_that_asks_another_question_ends_with_both_and_with_what_was_worded_otherwise_first(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_with(ScriptedModel(answers), plain, tmp_path / "run")
+    file = tmp_path / "run" / "replies.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    plan = next(at for at, line in enumerate(lines) if b'"role":"plan"' in line)
+    file.write_bytes(b"".join([*lines[:plan], *lines[plan + 1 :]]))
+    monkeypatch.setattr("kernelwright.agent.model.agent.system_prompt", lambda _language, words, **_: f"Write {words}.")
+    with pytest.raises(ReplayDiverged) as caught:
+        replay_optimize(tmp_path / "run", run=tmp_path / "again")
+    assert "the plan question for node 0 is asked, which the recorded run did not ask; it asked the" in str(
+        caught.value
+    )
+    assert "; before that, the template request for node 0 is not worded as it was" in str(caught.value)
+    assert "record a run anew" in caught.value.hint
+    assert "resume" not in caught.value.hint
 
 
 def test_an_edited_reply_makes_the_replay_diverge(plain: Path, tmp_path: Path) -> None:

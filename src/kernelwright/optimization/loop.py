@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelwright.agent.base import (
+    GIVEN_UP,
     CodeContext,
     DebugContext,
-    GIVEN_UP,
     Declined,
     Draft,
     Plan,

@@ -19,8 +19,8 @@ BELIEF = 0.7
 """How much of a predicted gain (in logarithms) is believed before anything was measured. A guess."""
 
 LARGE_PROMISE = 1.3
-"""Predictions of a model from here on are believed apart from smaller ones. Of 26 steps of six recorded runs, those that
-promised less came to 1.00 in the median whatever was promised, and those that promised more to what was promised."""
+"""Predictions of a model from here on are believed apart from smaller ones. Of 26 steps of six recorded runs those
+that promised less came to 1.00 in the median, whatever was promised, and those that promised more to what they did."""
 
 MODEL_BELIEF = (0.3, 1.0)
 """As `BELIEF`, of a model's small and large promises. Chosen by leaving out one run at a time of those six
