@@ -128,3 +128,22 @@ def test_profile_reads_a_run_of_any_age():
     assert profile.rates == {}
     assert [each.limiter for each in profile.diagnoses] == ["occupancy"]
     assert len(profile_lines(profile)) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "held_bytes", "says"),
+    [({}, 1e8, "the peak of the cache"), ({"cache": "cold"}, 1e8, "memory 50%"), ({}, 1e6, "memory 50%")],
+    ids=["hot and held", "cold", "too large"],
+)
+def test_on_a_cpu_what_the_cache_holds_is_not_held_against_the_memory(settings, held_bytes, says):
+    device = {
+        "name": "d", "kind": "cpu", "copy_bytes_per_s": 8e9, "limits": {"last_level_cache": held_bytes},
+        "ceilings": {"vector_fp32_operations_per_s": 1e11},
+    }  # fmt: skip
+    workload = {"n": 1, "weight": 1.0, "bytes": 4e6, "operations": 1e7}
+    started = RunStarted("id", "now", "1", "p", "pid", {"tune": settings}, device, {}, {}, {"w": workload})
+    (profile,) = profile_of(started, Passed((Measurement("w", (1.0,), "t"),)))
+    lines = profile_lines(profile)
+    assert lines[0] == "w: 4 GB/s of needed traffic, 10 G operations/s"
+    assert says in lines[1]
+    assert "10%" in lines[1]
