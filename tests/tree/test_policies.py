@@ -285,13 +285,28 @@ def test_small_promises_of_a_model_are_believed_less_than_large_ones_whatever_ca
     assert truths(*broken) == truths(*declined) == (small, large)
 
 
+def test_a_model_that_sees_nothing_more_to_gain_is_expected_to_gain_less() -> None:
+    def fresh(*reasons: str) -> float:
+        events = [*lifted(), *(event for event in (proposed(2, 1, "a", gain=1.5), working(2, 0.6)))]
+        for index, reason in enumerate(reasons, 3):
+            events += [proposed(index, 2, f"n{index}"), NodeJudged(index, "refused", None, "lint", reason, "no")]
+        tree = Tree.of(events)
+        return Beliefs(tree, has_model=True, tunes=True, is_timed=False, is_sparing=True).fresh(tree[2]).mean
+
+    assert fresh("declined", "no idea") < fresh("no idea") < fresh() == fresh("duplicate")
+
+
 def test_predictions_are_told_beside_what_was_measured() -> None:
     assert prediction_words(Tree.of(lifted())) == ""
     steps = [proposed(2, 1, "a", gain=1.5), working(2, 0.6), proposed(3, 1, "b", gain=1.5), working(3, 0.9)]
     told = prediction_words(Tree.of([*lifted(), *steps, proposed(4, 1, "c", gain=2.0), failed(4)]))
     assert told == (
-        "1 of 2 predicted gains came true within 10 %; in the mean 1.50x was predicted and 1.22x was measured"
+        "1 of 2 predicted gains came true within 10 %; in the mean, of 1.3x and more 1.50x was predicted and 1.22x was "
+        "measured"
     )
+    small = [proposed(4, 1, "d", gain=1.1), working(4, 0.9)]
+    told = prediction_words(Tree.of([*lifted(), *steps, *small]))
+    assert told.endswith("; of less 1.10x was predicted and 1.00x was measured")
 
 
 def test_the_settings_threshold_counts() -> None:

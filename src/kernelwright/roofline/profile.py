@@ -6,6 +6,7 @@ spills and occupancy. Counters come on top where they were read (`tuning.counter
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -78,6 +79,24 @@ def facts_of(
         resources=together(resources),
         counters=counters,
     )
+
+
+def share_of_rates(started: RunStarted, outcome: Passed, weights: Mapping[str, float]) -> float | None:
+    """Which part of a measured rate a kernel reaches, of memory or of arithmetic, whichever is more; None: not known.
+
+    The weighted geometric mean of the workloads. Where a device has no floor that tells how far a kernel is from it:
+    rates were higher still without other work, so it is not nearer than that.
+    """
+    logs = []
+    for each in outcome.measurements:
+        facts = facts_of(started, each, outcome.resources)
+        rates = achieved(facts)
+        pairs = (("bytes_per_s", facts.copy_bytes_per_s), ("operations_per_s", facts.operations_per_s))
+        shares = [rates[name] / peak for name, peak in pairs if peak and name in rates]
+        if len(shares) < len(pairs) or max(shares) <= 0:
+            return None
+        logs.append(weights[each.workload] * math.log(max(shares)))
+    return math.exp(math.fsum(logs) / math.fsum(weights.values())) if len(logs) == len(weights) else None
 
 
 def _stays_in_cache(started: RunStarted, workload: Mapping[str, float], floor: Floor | None) -> bool:

@@ -13,7 +13,15 @@ from functools import cached_property
 
 from kernelwright.tree.failures import closeness
 from kernelwright.tree.model import Done, Node, Tree
-from kernelwright.tree.moves import LIFTED_ROLE, START_ROLES, can_be_lifted, is_start, lifted_child, works_at_last
+from kernelwright.tree.moves import (
+    LIFTED_ROLE,
+    START_ROLES,
+    can_be_lifted,
+    is_given_up,
+    is_start,
+    lifted_child,
+    works_at_last,
+)
 
 BELIEF = 0.7
 """How much of a predicted gain (in logarithms) is believed before anything was measured. A guess."""
@@ -259,6 +267,8 @@ class Beliefs:
         groups: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         for node in self._judged:
             gain, before = self._gain(node), self._tree.ancestor(node.index)
+            if self._is_sparing and is_given_up(node) and before is not None:
+                groups[is_start(before)].append((0.0, 0.0))  # who was asked sees nothing to gain there
             if gain is not None and before is not None:
                 noise = self.measured(node).deviation ** 2 + self.measured(before).deviation ** 2
                 groups[is_start(before)].append((gain, noise))
@@ -403,17 +413,19 @@ def _is_large(predicted: float | None) -> bool:
 
 
 def prediction_words(tree: Tree) -> str:
-    """How predicted gains compare with what the search measured, in a sentence; empty where none was judged."""
+    """How predicted gains compare with what the search measured, by their size; empty where none was judged."""
     steps = ((node.predicted_gain, tree.gain(node.index)) for node in tree if node.is_working)
     known = [(math.log(said), math.log(found)) for said, found in steps if said and found and said >= USEFUL]
     if not known:
         return ""
     close = sum(abs(found - said) <= AS_PREDICTED for said, found in known)
-    said_mean, found_mean = (math.exp(sum(each) / len(known)) for each in zip(*known, strict=True))
-    return (
-        f"{close} of {len(known)} predicted gains came true within 10 %; "
-        f"in the mean {said_mean:.2f}x was predicted and {found_mean:.2f}x was measured"
-    )
+    parts = []
+    for what, is_large in ((f"of {LARGE_PROMISE:g}x and more", True), ("of less", False)):
+        alike = [each for each in known if (each[0] >= math.log(LARGE_PROMISE)) is is_large]
+        if alike:
+            said_mean, found_mean = (math.exp(sum(each) / len(alike)) for each in zip(*alike, strict=True))
+            parts.append(f"{what} {said_mean:.2f}x was predicted and {found_mean:.2f}x was measured")
+    return f"{close} of {len(known)} predicted gains came true within 10 %; in the mean, {'; '.join(parts)}"
 
 
 def remaining(evaluated_count: int) -> float:

@@ -54,6 +54,11 @@ def _has_nothing_more(tree: Tree, node: Node) -> bool:
     return NO_IDEA in reasons or reasons.count("declined") >= MOST_DECLINED
 
 
+def is_given_up(node: Node) -> bool:
+    """Whether nothing was written, since who was asked had nothing: what such a node predicts was hoped of any plan."""
+    return node.failure is not None and node.failure.reason in ("declined", NO_IDEA)
+
+
 def can_be_repaired(tree: Tree, node: Node) -> bool:
     """Whether it failed, and no debugger has given it up."""
     if node.status != "failed" or node.parent is None:

@@ -22,7 +22,7 @@ from kernelwright.problem.model import Argument
 from kernelwright.tree.beliefs import prediction_words
 from kernelwright.tree.failures import constraint_of
 from kernelwright.tree.model import Node, Tree
-from kernelwright.tree.moves import NO_IDEA
+from kernelwright.tree.moves import is_given_up
 
 CHARACTERS_PER_TOKEN = 3.5
 """C sources have about so many; every model counts otherwise."""
@@ -362,7 +362,7 @@ def landscape_section(node: Node, evidence: Sequence[str] = ()) -> Section:
 
 def outcome_words(node: Node) -> str:
     """What became of a node, in a few words."""
-    if _is_given_up(node):
+    if is_given_up(node):
         assert node.failure is not None
         return f"given up: {_shortened(' '.join(node.failure.message.split()), MOST_GIVEN_UP)}"
     if node.failure is not None:
@@ -372,14 +372,9 @@ def outcome_words(node: Node) -> str:
     return node.status
 
 
-def _is_given_up(node: Node) -> bool:
-    """Whether nothing was written: what such a node predicts is what was hoped of any plan."""
-    return node.failure is not None and node.failure.reason in ("declined", NO_IDEA)
-
-
 def digest_line(tree: Tree, node: Node) -> str:
     """One line on a node: what was done, predicted and found."""
-    predicted = f", predicted {node.predicted_gain:.2f}x" if node.predicted_gain and not _is_given_up(node) else ""
+    predicted = f", predicted {node.predicted_gain:.2f}x" if node.predicted_gain and not is_given_up(node) else ""
     gain = tree.gain(node.index)
     measured = f", this step {gain:.2f}x" if gain is not None else ""
     origin = f" (from node {node.parent})" if node.parent is not None else ""
