@@ -14,7 +14,8 @@ from kernelwright.store.event import ActionChosen, NodeJudged, TreeEvent
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
 from kernelwright.tree.beliefs import Beliefs, prediction_words
 from kernelwright.tree.gain import GainPerCost
-from kernelwright.tree.model import Tree
+from kernelwright.tree.model import OPEN_FAMILY, Tree
+from kernelwright.tree.moves import open_keys
 from kernelwright_bench.policies.stark import Stark
 from tiers import examples
 
@@ -283,6 +284,23 @@ def test_small_promises_of_a_model_are_believed_less_than_large_ones_whatever_ca
     broken = [proposed(2, 1, "a", gain=3.0), failed(2)]
     declined = [proposed(2, 1, "a", gain=3.0), NodeJudged(2, "refused", None, "lint", "declined", "no")]
     assert truths(*broken) == truths(*declined) == (small, large)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "is_open"), [(["declined"], True), (["declined"] * 2, False), (["no idea"], False)]
+)
+def test_a_node_whose_planner_is_through_has_no_plan_left_to_ask_for(reasons: list[str], is_open: bool) -> None:
+    unplanned = [idea(f"another-{place}", family=OPEN_FAMILY) for place in range(4)]
+    events: list[TreeEvent] = [*baseline(*unplanned, idea("tile", 1.5))]
+    for index, reason in enumerate(reasons, 1):
+        events += [
+            proposed(index, 0, f"another-{index - 1}"), NodeJudged(index, "refused", None, "lint", reason, "no")
+        ]  # fmt: skip
+    tree = Tree.of(events)
+    keys = open_keys(tree, tree[0], plans_again=True, is_sparing=True)
+    assert any(key.startswith("another") for key in keys) == is_open
+    assert "tile" in keys, "an idea that is written down is"
+    assert len(open_keys(tree, tree[0])) == 5 - len(reasons), "rules have no plans to make"
 
 
 def test_a_model_that_sees_nothing_more_to_gain_is_expected_to_gain_less() -> None:

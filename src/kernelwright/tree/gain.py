@@ -312,7 +312,7 @@ class _Scoring:
         if not self._fits(self._beliefs.attempt_cost("expand")):
             return
         ideas = {idea.key: idea for idea in node.ideas}
-        for key in open_keys(self._tree, node, plans_again=self._policy.has_model):
+        for key in open_keys(self._tree, node, plans_again=self._policy.has_model, is_sparing=self._budget.is_sparing):
             idea = ideas.get(key)
             if idea is None or not any(each.forbids(self._tree, node, idea) for each in self._constraints):
                 yield self._expansion(node, idea)
