@@ -30,6 +30,7 @@ from kernelwright.tree.beliefs import (
     AS_PREDICTED,
     BELIEF,
     LARGE_PROMISE,
+    MODEL_BELIEF,
     MODEL_BELIEF_WEIGHT,
     MOST_TRUTH,
     USEFUL,
@@ -183,6 +184,13 @@ def by_size(step: Step, own: Sequence[Step], others: Sequence[Step]) -> float:
     return step.predicted * min(1.0, _mean(prior, MODEL_BELIEF_WEIGHT, same))
 
 
+def as_believed(step: Step, own: Sequence[Step], others: Sequence[Step]) -> float:
+    """As `tree.beliefs` has it: the same, from the constants that were chosen so."""
+    del others
+    same = [each for each in own if each.is_large is step.is_large]
+    return step.predicted * min(1.0, _mean(MODEL_BELIEF[step.is_large], MODEL_BELIEF_WEIGHT, same))
+
+
 def errors_of(estimate: Estimator, runs: Sequence[Sequence[Step]]) -> Iterator[float]:
     """The error of each step's logarithm, its run left out of `others`."""
     for place, run in enumerate(runs):
@@ -194,7 +202,7 @@ def errors_of(estimate: Estimator, runs: Sequence[Sequence[Step]]) -> Iterator[f
 def print_predictions(runs: Sequence[Sequence[Step]]) -> None:
     """A row for each estimator."""
     print("| predicted gains | steps | mean error (log) | median | within 10 % |\n|---|---|---|---|---|")
-    for estimate in (as_said, pooled, by_size):
+    for estimate in (as_said, pooled, by_size, as_believed):
         errors = list(errors_of(estimate, runs))
         close = sum(each <= AS_PREDICTED for each in errors)
         told = f"{len(errors)} | {statistics.fmean(errors):.3f} | {statistics.median(errors):.3f} | {close}"
