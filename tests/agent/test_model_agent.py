@@ -23,7 +23,7 @@ from kernelwright.agent.base import (
 )
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.anchors import BEGIN, END
-from kernelwright.agent.model.context import Section, fitted, published_window, ranked_window
+from kernelwright.agent.model.context import Section, fitted, history_section, published_window, ranked_window
 from kernelwright.agent.model.drafting import body_of
 from kernelwright.agent.model.prompting import WORKED, filled, worked_example
 from kernelwright.agent.model.settings import ModelSettings
@@ -47,6 +47,7 @@ from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tree.model import Failure, Node, Tree
+from kernelwright.tree.moves import NO_IDEA
 from kernelwright.tuning.settings import Budget, TuneSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -527,6 +528,21 @@ def test_a_model_rewrites_and_the_tuner_tunes(plain: Path, tmp_path: Path) -> No
     assert set(account.by_role) >= {"plan", "code", "template"}
 
 
+def test_who_gave_up_is_not_asked_again_for_the_same_source_and_why_is_kept(plain: Path, tmp_path: Path) -> None:
+    def script(request: ChatRequest) -> str:
+        return '{"give_up": "the loads set the pace"}' if request.role == "plan" else answers(request)
+
+    model = ScriptedModel(script)
+    result = run_with(model, plain, tmp_path / "run")
+    asked = [each.node for each in model.requests if each.role == "plan"]
+    assert len(asked) == len(set(asked)) == 1
+    gave_up = [each for each in result.tree if each.failure is not None and each.failure.reason == NO_IDEA]
+    assert [each.failure.message for each in gave_up if each.failure is not None] == ["the loads set the pace"]
+    told = history_section(result.tree).text
+    assert "given up: the loads set the pace" in told
+    assert "predicted" not in told
+
+
 def test_a_run_replays_bit_for_bit_and_asks_nobody(plain: Path, tmp_path: Path) -> None:
     run_with(ScriptedModel(answers), plain, tmp_path / "run")
     replay = replay_optimize(tmp_path / "run", run=tmp_path / "again")
@@ -606,8 +622,29 @@ def test_a_replay_of_which_a_reply_is_missing_stops(plain: Path, tmp_path: Path)
     run_with(ScriptedModel(answers), plain, tmp_path / "run")
     file = tmp_path / "run" / "replies.jsonl"
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
-    with pytest.raises(ModelReplyMissing):
+    with pytest.raises(
+        ReplayDiverged, match=r"question for node \d+ is asked, which .* did not ask; it asked no more\n"
+    ):
         replay_optimize(tmp_path / "run", run=tmp_path / "again")
+
+
+def test_a_replay_that_asks_another_question_ends_with_both_and_with_what_was_worded_otherwise_first(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_with(ScriptedModel(answers), plain, tmp_path / "run")
+    file = tmp_path / "run" / "replies.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    plan = next(at for at, line in enumerate(lines) if b'"role":"plan"' in line)
+    file.write_bytes(b"".join([*lines[:plan], *lines[plan + 1 :]]))
+    monkeypatch.setattr("kernelwright.agent.model.agent.system_prompt", lambda _language, words, **_: f"Write {words}.")
+    with pytest.raises(ReplayDiverged) as caught:
+        replay_optimize(tmp_path / "run", run=tmp_path / "again")
+    assert "the plan question for node 0 is asked, which the recorded run did not ask; it asked the" in str(
+        caught.value
+    )
+    assert "; before that, the template request for node 0 is not worded as it was" in str(caught.value)
+    assert "record a run anew" in caught.value.hint
+    assert "resume" not in caught.value.hint
 
 
 def test_an_edited_reply_makes_the_replay_diverge(plain: Path, tmp_path: Path) -> None:

@@ -19,13 +19,13 @@ from kernelwright.agent.model.prompting import system_prompt
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
 from kernelwright.llm.scripted import ScriptedModel
-from kernelwright.optimization.evidence import NodeEvidence, resource_lines
+from kernelwright.optimization.evidence import NodeEvidence, doubt_lines, resource_lines, time_words
 from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
-from kernelwright.problem.outcome import Failed
+from kernelwright.problem.outcome import Cost, Failed, Measurement, Passed
 from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
 from kernelwright.store.event import Evaluated
@@ -232,6 +232,28 @@ def test_kept_counters_are_told(run: Path) -> None:
     assert any("device memory is busy 93% of the time" in line for line in NodeEvidence(run)(node))
     (folder / "counters.json").write_text("{torn")
     assert NodeEvidence(run)(node)
+
+
+def evaluated(config: dict[str, int], value: float) -> Evaluated:
+    return Evaluated(0, "c", Config(config), Passed((Measurement("n", (value,), "clock"),)), value, Cost(), 0.0)
+
+
+def test_a_best_config_far_ahead_of_all_its_neighbours_is_doubted() -> None:
+    best = evaluated({"A": 1, "B": 1}, 1.0)
+    around = [evaluated({"A": a, "B": 1}, 1.64 + a / 10) for a in range(2, 6)]
+    assert doubt_lines([best, *around], best) == [], "too few"
+    around += [evaluated({"A": 1, "B": 2}, 1.64), evaluated({"A": 2, "B": 2}, 1.01)]
+    (said,) = doubt_lines([best, *around], best)
+    assert said.startswith("doubt: all 5 configurations that differ in one parameter took at least 1.64x the time")
+    assert doubt_lines([best, *around, evaluated({"A": 6, "B": 1}, 1.1)], best) == []
+
+
+def test_the_times_of_each_launch_are_told_where_there_are_several() -> None:
+    one = Measurement("n", (1.5,) * 11, "clock")
+    assert time_words(one) == "n 1.5 ms [1.5, 1.5]"
+    assert time_words(dataclasses.replace(one, launches_ms=(1.2, 0.25))) == (
+        "n 1.5 ms [1.5, 1.5] (1.2 + 0.25 in its launches)"
+    )
 
 
 def test_read_back_is_said_in_words() -> None:

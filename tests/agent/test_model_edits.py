@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.agent.model.anchors import AnchorError
+from kernelwright.agent.model.anchors import AnchorError, Region
 from kernelwright.agent.model.edits import MOST_EDITS, edited, has_edits
 
 SOURCE = "a;\nb;\n  c;\nb;\nd;\n"
@@ -39,6 +39,42 @@ def test_edits_are_about_the_source_as_it_was_given() -> None:
     """What one brings is nothing that another one finds."""
     text = edit("  c;  ", "  a;\n  c;") + "between them\n" + edit("a;", "") + edit("b;\nd;", "d;")
     assert edited(SOURCE, text) == "\nb;\n  a;\n  c;\nd;\n"
+
+
+BEGIN_LINE, ADVICE, END_LINE = "// <<<IMPROVE BEGIN>>>", "// | tile the loop", "// <<<IMPROVE END>>>"
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        (edit(f"{BEGIN_LINE}\n{ADVICE}\nb;\n  c;", "x;"), "a;\nx;\nb;\nd;\n"),
+        (edit(f"a;\n{BEGIN_LINE}\nb;\n  c;", f"a;\n{BEGIN_LINE}\nx;\n  c;"), "a;\nx;\n  c;\nb;\nd;\n"),
+        (edit(BEGIN_LINE, f"{BEGIN_LINE}\nx;"), "a;\nx;\nb;\n  c;\nb;\nd;\n"),
+        (edit(ADVICE, "x;"), "a;\nx;\nb;\n  c;\nb;\nd;\n"),
+        (edit(END_LINE, f"x;\n{END_LINE}"), "a;\nb;\n  c;\nx;\nb;\nd;\n"),
+        (edit("a;\nb;\n  c;", "a;\nx;\n  c;"), "a;\nx;\n  c;\nb;\nd;\n"),
+    ],
+)
+def test_anchors_and_advice_in_an_edit_say_no_more_than_where_it_belongs(text: str, result: str) -> None:
+    assert edited(SOURCE, text, Region(2, 3)) == result
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (edit("a;\nb;\n  c;", "x;\nb;\n  c;"), "a;"),
+        (edit("  c;\nb;\nd;", "  c;\nb;\nx;"), "d;"),
+        (edit(f"{END_LINE}\nb;\nd;", f"{END_LINE}\nd;"), "b;"),
+        (edit("d;", "x;"), "d;"),
+    ],
+)
+def test_an_edit_outside_of_the_anchors_is_told_its_line(text: str, line: str) -> None:
+    with pytest.raises(AnchorError, match=f"edit 1 changes the line '{line}', outside of the anchors"):
+        edited(SOURCE, text, Region(2, 3))
+
+
+def test_a_line_of_the_source_that_looks_like_advice_is_the_sources() -> None:
+    assert edited("// | a\nb;\n", edit("// | a", "// | c")) == "// | c\nb;\n"
 
 
 def test_the_words_that_other_tools_use_are_understood() -> None:

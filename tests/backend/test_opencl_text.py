@@ -12,7 +12,7 @@ import pytest
 
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
 from kernelwright.backend.opencl.build import build_options, first_error, source_text, specialisation
-from kernelwright.backend.opencl.cpu.processor import name_processor
+from kernelwright.backend.opencl.cpu.processor import name_processor, processor_facts
 from kernelwright.backend.opencl.driver import platform_slug
 from kernelwright.backend.opencl.errors import DRIVER_ERRORS, launch_error, machine_error
 from kernelwright.backend.registry import BACKENDS, get_backend
@@ -177,3 +177,20 @@ def test_missing_package_is_told_from_a_missing_driver():
     )
     assert "no OpenCL driver is" in no_driver
     assert "pip install 'kernelwright[opencl]'" in no_driver
+
+
+def test_what_linux_tells_of_a_processor_is_told(tmp_path):
+    cpuinfo, caches = tmp_path / "cpuinfo", tmp_path / "cache"
+    cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu sse2 avx avx2 fma\n")
+    for index, texts in enumerate(
+        [("1", "Data", "48K", "0"), ("1", "Instruction", "32K", "0"), ("3", "Unified", "2048K", "0-3")]
+    ):
+        (caches / f"index{index}").mkdir(parents=True)
+        for name, text in zip(("level", "type", "size", "shared_cpu_list"), texts, strict=True):
+            (caches / f"index{index}" / name).write_text(f"{text}\n")
+    (caches / "index9").mkdir()
+    assert processor_facts(cpuinfo, caches) == {
+        "vector_registers": "256 bits (8 floats)",
+        "caches": "L1 48 KiB of each core, L3 2 MiB shared by cores 0-3",
+    }
+    assert processor_facts(tmp_path / "none", tmp_path / "none") == {}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kernelwright.problem.outcome import Measurement, Passed
 from kernelwright.roofline.diagnosis import Facts, achieved, diagnose
-from kernelwright.roofline.profile import diagnosis_words, profile_lines, profile_of
+from kernelwright.roofline.profile import diagnosis_words, profile_lines, profile_of, share_of_rates
 from kernelwright.store.event import RunStarted
 
 FACTS = Facts(
@@ -128,3 +128,34 @@ def test_profile_reads_a_run_of_any_age():
     assert profile.rates == {}
     assert [each.limiter for each in profile.diagnoses] == ["occupancy"]
     assert len(profile_lines(profile)) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "held_bytes", "says"),
+    [({}, 1e8, "the peak of the cache"), ({"cache": "cold"}, 1e8, "memory 50%"), ({}, 1e6, "memory 50%")],
+    ids=["hot and held", "cold", "too large"],
+)
+def test_on_a_cpu_what_the_cache_holds_is_not_held_against_the_memory(settings, held_bytes, says):
+    device = {
+        "name": "d", "kind": "cpu", "copy_bytes_per_s": 8e9, "limits": {"last_level_cache": held_bytes},
+        "ceilings": {"vector_fp32_operations_per_s": 1e11},
+    }  # fmt: skip
+    workload = {"n": 1, "weight": 1.0, "bytes": 4e6, "operations": 1e7}
+    started = RunStarted("id", "now", "1", "p", "pid", {"tune": settings}, device, {}, {}, {"w": workload})
+    (profile,) = profile_of(started, Passed((Measurement("w", (1.0,), "t"),)))
+    lines = profile_lines(profile)
+    assert lines[0] == "w: 4 GB/s of needed traffic, 10 G operations/s"
+    assert says in lines[1]
+    assert "10%" in lines[1]
+
+
+def test_the_share_of_measured_rates_is_the_better_of_memory_and_arithmetic_in_the_geometric_mean():
+    device = {"name": "d", "kind": "cpu", "copy_bytes_per_s": 1e10, "operations_per_s": 1e11, "limits": {}}
+    workloads = {name: {"n": 1, "bytes": 1e6, "operations": 1e6} for name in ("a", "b")}
+    started = RunStarted("id", "now", "1", "p", "pid", {}, device, {}, {}, workloads)
+    passed = Passed((Measurement("a", (1.0,), "t"), Measurement("b", (4.0,), "t")))
+    assert share_of_rates(started, passed, {"a": 1.0, "b": 1.0}) == pytest.approx(0.05)
+    assert share_of_rates(started, passed, {"a": 3.0, "b": 1.0}) == pytest.approx(0.1 * 4**-0.25)
+    assert share_of_rates(started, replace(passed, measurements=passed.measurements[:1]), {"a": 1.0, "b": 1.0}) is None
+    unknown = replace(started, device={**device, "operations_per_s": None})
+    assert share_of_rates(unknown, passed, {"a": 1.0, "b": 1.0}) is None

@@ -202,6 +202,22 @@ def test_a_template_is_read_whole(tmp_path: Path) -> None:
     assert template.options == ("-cl-mad-enable",)
 
 
+def test_a_define_stands_for_its_expression_in_constraints_launches_and_shapes(tmp_path: Path) -> None:
+    text = TEMPLATE.replace("ceil_div(n, BLOCK * VEC)", "ceil_div(2 * COUNT, BLOCK)")
+    text = text.replace("BLOCK * SLOTS", "COUNT * SLOTS").replace('"n % VEC == 0"', '"COUNT > VEC"')
+    template = load_template(make(tmp_path, template=text.replace('"n // VEC"', '"n // VEC + 1"')))
+    assert template.steps[0].grid[0].text == "ceil_div(2 * (n // VEC + 1), BLOCK)"
+    assert template.scratch[0].shape[0].text == "(n // VEC + 1) * SLOTS"
+    assert template.constraints[0].expression.text == "(n // VEC + 1) > VEC"
+    assert template.steps[0].grid[0].evaluate({"n": 64, "VEC": 2, "BLOCK": 8}) == 9
+
+
+def test_a_define_says_the_name_of_no_other(tmp_path: Path) -> None:
+    text = TEMPLATE.replace('COUNT = "n // VEC"', 'HALF = "n // 2"\n// COUNT = "HALF // VEC"')
+    with pytest.raises(SpecError, match="unknown name 'HALF'"):
+        load_template(make(tmp_path, template=text.replace("x[COUNT]", "x[COUNT + HALF]")))
+
+
 def test_a_plain_source_is_a_template_without_parameters(tmp_path: Path) -> None:
     template = load_template(make(tmp_path, template=PLAIN))
     assert template.parameters == ()

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_events import baseline, failed, idea, planned, proposed, tuned, working
 
-from kernelwright.store.event import ActionChosen, TreeEvent
+from kernelwright.store.event import ActionChosen, NodeJudged, TreeEvent
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
 from kernelwright.tree.beliefs import Beliefs, prediction_words
 from kernelwright.tree.gain import GainPerCost
-from kernelwright.tree.model import Tree
+from kernelwright.tree.model import OPEN_FAMILY, Tree
+from kernelwright.tree.moves import open_keys
 from kernelwright_bench.policies.stark import Stark
 from tiers import examples
 
@@ -245,19 +246,72 @@ def test_fewer_plans_are_made_at_once_the_less_the_floor_leaves() -> None:
     assert counts[0] > counts[1] > counts[2] > counts[3] == 0
 
 
-def test_what_came_of_earlier_predictions_counts_by_kind_of_step_and_less_than_this_runs_own() -> None:
-    events = lifted(idea("tile", 1.5, family="tiling"))
+@pytest.mark.parametrize(
+    ("has_model", "own", "other"),
+    [(False, ("tiling", 1.5), ("vector", 1.5)), (True, ("tiling", 1.5), ("tiling", 1.1))],
+    ids=["rules, by family", "a model, by the size of the promise"],
+)
+def test_what_came_of_earlier_predictions_counts_by_kind_of_step_and_less_than_this_runs_own(
+    has_model: bool, own: tuple[str, float], other: tuple[str, float]
+) -> None:
+    events = lifted(idea("tile", own[1], family=own[0]))
 
-    def truth(family: str, more: Sequence[TreeEvent] = (), earlier: Sequence[tuple[str, float, float]] = ()) -> float:
+    def truth(
+        kind: tuple[str, float], more: Sequence[TreeEvent] = (), earlier: Sequence[tuple[str, float, float]] = ()
+    ) -> float:
         tree = Tree.of([*events, *more])
-        return Beliefs(tree, has_model=True, tunes=True, is_timed=False, earlier=earlier).truth(family)
+        return Beliefs(tree, has_model=has_model, tunes=True, is_timed=False, earlier=earlier).truth(*kind)
 
-    missed = [("tiling", 1.5, 1.0), ("tiling", 1.3, 1.0), ("vector", 1.2, 1.2)]
-    assert truth("tiling", earlier=missed) < truth("tiling") < truth("vector", earlier=missed)
-    assert truth("tiling", earlier=missed * 50) == truth("tiling", earlier=missed * 2)
-    good = [proposed(2, 1, "tile", gain=1.5, family="tiling"), working(2, 0.9 / 1.5), tuned(2, 0.9 / 1.5, 64)]
-    assert truth("tiling", good, missed) > truth("tiling", earlier=missed)
-    assert truth("tiling", earlier=[("tiling", 1.0, 2.0)]) == truth("tiling")
+    missed = [(*own, 1.0), (own[0], own[1] * 0.95, 1.0), (*other, other[1])]
+    assert truth(own, earlier=missed) < truth(own)
+    assert truth(other, earlier=missed) > truth(own, earlier=missed) * (truth(other) / truth(own))
+    assert truth(own, earlier=missed * 50) == truth(own, earlier=missed * 2)
+    good = [proposed(2, 1, "tile", gain=own[1], family=own[0]), working(2, 0.9 / own[1]), tuned(2, 0.9 / own[1], 64)]
+    assert truth(own, good, missed) > truth(own, earlier=missed)
+    assert truth(own, earlier=[(own[0], 1.0, 2.0)]) == truth(own)
+
+
+def test_small_promises_of_a_model_are_believed_less_than_large_ones_whatever_came_of_those() -> None:
+    def truths(*steps: TreeEvent) -> tuple[float, float]:
+        beliefs = Beliefs(Tree.of([*lifted(), *steps]), has_model=True, tunes=True, is_timed=False)
+        return beliefs.truth("", 1.05), beliefs.truth("", 3.0)
+
+    small, large = truths()
+    assert small < large == 1.0
+    missed = [proposed(2, 1, "a", gain=1.05), working(2, 0.9), tuned(2, 0.9, 64)]
+    assert truths(*missed)[0] < small
+    assert truths(*missed)[1] == large
+    broken = [proposed(2, 1, "a", gain=3.0), failed(2)]
+    declined = [proposed(2, 1, "a", gain=3.0), NodeJudged(2, "refused", None, "lint", "declined", "no")]
+    assert truths(*broken) == truths(*declined) == (small, large)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "is_open"), [(["declined"], True), (["declined"] * 2, False), (["no idea"], False)]
+)
+def test_a_node_whose_planner_is_through_has_no_plan_left_to_ask_for(reasons: list[str], is_open: bool) -> None:
+    unplanned = [idea(f"another-{place}", family=OPEN_FAMILY) for place in range(4)]
+    events: list[TreeEvent] = [*baseline(*unplanned, idea("tile", 1.5))]
+    for index, reason in enumerate(reasons, 1):
+        events += [
+            proposed(index, 0, f"another-{index - 1}"), NodeJudged(index, "refused", None, "lint", reason, "no")
+        ]  # fmt: skip
+    tree = Tree.of(events)
+    keys = open_keys(tree, tree[0], plans_again=True, is_sparing=True)
+    assert any(key.startswith("another") for key in keys) == is_open
+    assert "tile" in keys, "an idea that is written down is"
+    assert len(open_keys(tree, tree[0])) == 5 - len(reasons), "rules have no plans to make"
+
+
+def test_a_model_that_sees_nothing_more_to_gain_is_expected_to_gain_less() -> None:
+    def fresh(*reasons: str) -> float:
+        events = [*lifted(), *(event for event in (proposed(2, 1, "a", gain=1.5), working(2, 0.6)))]
+        for index, reason in enumerate(reasons, 3):
+            events += [proposed(index, 2, f"n{index}"), NodeJudged(index, "refused", None, "lint", reason, "no")]
+        tree = Tree.of(events)
+        return Beliefs(tree, has_model=True, tunes=True, is_timed=False, is_sparing=True).fresh(tree[2]).mean
+
+    assert fresh("declined", "no idea") < fresh("no idea") < fresh() == fresh("duplicate")
 
 
 def test_predictions_are_told_beside_what_was_measured() -> None:
@@ -265,8 +319,12 @@ def test_predictions_are_told_beside_what_was_measured() -> None:
     steps = [proposed(2, 1, "a", gain=1.5), working(2, 0.6), proposed(3, 1, "b", gain=1.5), working(3, 0.9)]
     told = prediction_words(Tree.of([*lifted(), *steps, proposed(4, 1, "c", gain=2.0), failed(4)]))
     assert told == (
-        "1 of 2 predicted gains came true within 10 %; in the mean 1.50x was predicted and 1.22x was measured"
+        "1 of 2 predicted gains came true within 10 %; in the mean, of 1.3x and more 1.50x was predicted and 1.22x was "
+        "measured"
     )
+    small = [proposed(4, 1, "d", gain=1.1), working(4, 0.9)]
+    told = prediction_words(Tree.of([*lifted(), *steps, *small]))
+    assert told.endswith("; of less 1.10x was predicted and 1.00x was measured")
 
 
 def test_the_settings_threshold_counts() -> None:

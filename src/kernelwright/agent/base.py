@@ -74,6 +74,10 @@ class PlanContext:
     """Counts askings of the same that shall have answers of their own, as when several are drawn at once."""
 
 
+GIVEN_UP = "model"
+"""Under which name a plan without ideas says why there are none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What could be done, the most promising first."""

@@ -455,6 +455,11 @@ class DeviceSession(ABC):
         """Device memory that no one uses; None where the device does not tell."""
         return None
 
+    @property
+    def launches_ms(self) -> tuple[float, ...]:
+        """The time of each launch in the last `time`; empty where the device tells only that of all."""
+        return ()
+
     def measure_ceilings(self) -> dict[str, float]:
         """What the device can do at most: `copy_bytes_per_s`, `fp32_operations_per_s`, `launches_per_s`, ...
 

@@ -327,11 +327,17 @@ class ReplayedModel:
             ]
             found = next(iter([*exact, *alike]), None)
             if found is None:
-                raise _missing(self._recording, request)
+                raise self._not_asked(request)
             self._used.add(found)
             if not exact:
                 self._tell(_otherwise(exchanges[found].request, request))
             return answer_of(exchanges[found].reply)
+
+    def _not_asked(self, request: ChatRequest) -> ModelReplyMissing:
+        """Names the question, and the one that the record has in its place."""
+        left = (each for at, each in enumerate(self._recording.exchanges) if at not in self._used)
+        then = next((_question(each.request) for each in left), "no more")
+        return ModelReplyMissing(f"{_question(request)} is asked, which the recorded run did not ask; it asked {then}")
 
     def followed_by(self, request: ChatRequest, reply: Reply) -> str | None:
         """What the recorded run said next in this conversation; None: nothing, the reply was taken."""
@@ -348,6 +354,13 @@ class ReplayedModel:
 
 def _place(request: ChatRequest) -> tuple[str, int | None, int, int]:
     return request.role, request.node, request.sample, len(request.messages)
+
+
+def _question(request: ChatRequest) -> str:
+    """Which it is, as a person says it."""
+    turn = len(request.messages) // 2 + 1
+    again = f", turn {turn}" if turn > 1 else ""
+    return f"the {request.role} question for node {request.node}{again}"
 
 
 def _otherwise(recorded: ChatRequest, request: ChatRequest) -> str:

@@ -33,12 +33,19 @@ MOST_FAILURES = 4
 
 MOST_ERROR = 400
 
+LONELY = 1.3
+LEAST_NEIGHBOURS = 5
+"""On a device that shares the host's cores a best config is doubted whose neighbours (at least so many) all took that
+much longer: in a live run one had 1.64 times of the nearest of nine, and 1.08 of its 1.74 times in fresh rounds."""
+
 MOST_SINGLE = 10
 MOST_OTHERS = 4
 """Configurations that are told beside the best: those that differ in one parameter, and the fastest of the rest."""
 
 UNTOLD = frozenset({"argument_count"})
 """Figures of the read-back that say nothing about speed."""
+UNTOLD_ON_A_CPU = UNTOLD | {"max_threads_per_block", "preferred_multiple"}
+"""There every kernel has the device's own limits."""
 
 CLEARLY = 1.03
 """How many times faster, of two measurements of the search; less is noise, however close their samples are."""
@@ -107,8 +114,10 @@ class NodeEvidence:
         profiles = profile_of(view.started, best.outcome, self._counters(view, best))
         lines = [line for each in profiles for line in profile_lines(each)]
         noise = max(noise_of([each.outcome for each in events]) or 0.0, CLEARLY - 1)
-        lines += [*resource_lines(best.outcome.resources), *_by_workload(events, best, 1 + noise)]
-        return (*lines, *_other_configs(events, best), _noise_words(noise), *_error_words(best.outcome), *failed)
+        resources = resource_lines(best.outcome.resources, without=_untold(view))
+        lines += [*resources, *_by_workload(events, best, 1 + noise)]
+        others = [*_other_configs(events, best), *(doubt_lines(events, best) if _is_cpu(view) else [])]
+        return (*lines, *others, _noise_words(noise), *_error_words(best.outcome), *failed)
 
     def _counters(self, view: RunView, event: Evaluated) -> Mapping[str, Mapping[str, float]]:
         """The counters of the longest kernel on each workload; what was read once is kept beside the log."""
@@ -137,10 +146,18 @@ def _of_baseline(view: RunView) -> tuple[str, ...]:
     if view.baseline is None or not isinstance(view.baseline.outcome, Passed):
         return ()
     outcome = view.baseline.outcome
-    lines = ["times: " + ", ".join(_time_words(each) for each in outcome.measurements)]
+    lines = ["times: " + ", ".join(time_words(each) for each in outcome.measurements)]
     lines += [line for each in profile_of(view.started, outcome) for line in profile_lines(each)]
     noise = max(noise_of([outcome]) or 0.0, CLEARLY - 1)
-    return (*lines, *resource_lines(outcome.resources), _noise_words(noise))
+    return (*lines, *resource_lines(outcome.resources, without=_untold(view)), _noise_words(noise))
+
+
+def _untold(view: RunView) -> frozenset[str]:
+    return UNTOLD_ON_A_CPU if _is_cpu(view) else UNTOLD
+
+
+def _is_cpu(view: RunView) -> bool:
+    return bool(view.started.device.get("kind") == "cpu")
 
 
 def noise_of(outcomes: Sequence[Outcome]) -> float | None:
@@ -178,21 +195,23 @@ def _error_words(outcome: Passed) -> list[str]:
     return [f"its largest error is {worst.tolerance_fraction:.0%} of what is allowed there"]
 
 
-def _time_words(measurement: Measurement) -> str:
+def time_words(measurement: Measurement) -> str:
     """A workload's time, with the 95 % interval of its median."""
     interval = median_interval(measurement.samples_ms)
-    return f"{measurement.workload} {interval.estimate:.3g} ms [{interval.low:.3g}, {interval.high:.3g}]"
+    launches = " + ".join(f"{each:.3g}" for each in measurement.launches_ms)
+    told = f" ({launches} in its launches)" if launches else ""
+    return f"{measurement.workload} {interval.estimate:.3g} ms [{interval.low:.3g}, {interval.high:.3g}]{told}"
 
 
 def _median_ms(samples_ms: Sequence[float]) -> float:
     return statistics.median(samples_ms)
 
 
-def resource_lines(resources: Mapping[str, Mapping[str, float]]) -> list[str]:
+def resource_lines(resources: Mapping[str, Mapping[str, float]], *, without: frozenset[str] = UNTOLD) -> list[str]:
     """What compiler and driver read back, a line for each kernel, without what is zero."""
     lines = []
     for entry, figures in sorted(resources.items()):
-        words = [_resource(name, value) for name, value in sorted(figures.items()) if value and name not in UNTOLD]
+        words = [_resource(name, value) for name, value in sorted(figures.items()) if value and name not in without]
         if words:
             lines.append(f"compiled {entry}: {'; '.join(words)}")
     return lines
@@ -235,11 +254,29 @@ def _other_configs(events: Sequence[Evaluated], best: Evaluated) -> list[str]:
     return lines
 
 
+def doubt_lines(events: Sequence[Evaluated], best: Evaluated) -> list[str]:
+    """Why the best time may be the host's doing: all that differ in one parameter took much longer."""
+    times = [
+        each.value / best.value
+        for each in events
+        if isinstance(each.outcome, Passed)
+        and each.value
+        and best.value
+        and sum(best.config.get(name) != value for name, value in each.config.items()) == 1
+    ]
+    if len(times) < LEAST_NEIGHBOURS or min(times) < LONELY:
+        return []
+    return [
+        f"doubt: all {len(times)} configurations that differ in one parameter took at least {min(times):.2f}x the "
+        "time: the best one may have been measured while the host did less"
+    ]
+
+
 def _by_workload(events: Sequence[Evaluated], best: Evaluated, clearly: float) -> list[str]:
     """Where a workload has a config of its own that is faster than the general best by `clearly`, and how much."""
     assert isinstance(best.outcome, Passed)
     general = {each.workload: _median_ms(each.samples_ms) for each in best.outcome.measurements}
-    lines = ["times of the best config: " + ", ".join(_time_words(each) for each in best.outcome.measurements)]
+    lines = ["times of the best config: " + ", ".join(time_words(each) for each in best.outcome.measurements)]
     if len(general) < 2:
         return lines
     agreeing: list[str] = []

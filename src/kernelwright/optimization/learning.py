@@ -14,6 +14,7 @@ from kernelwright.optimization.settings import REPLAY, OptimizeSettings
 from kernelwright.problem.config import Value
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.tree.model import Node
+from kernelwright.tree.moves import NO_IDEA
 from kernelwright.version import VERSION
 
 LEAST_EVALUATIONS = 4
@@ -21,7 +22,7 @@ LEAST_EVALUATIONS = 4
 
 NOTHING: Mapping[str, Value] = MappingProxyType({})
 
-NOT_FAILURES = frozenset({"duplicate", "declined", "no idea"})
+NOT_FAILURES = frozenset({"duplicate", "declined", NO_IDEA})
 
 
 def learn(result: OptimizeResult, task: Task, written: Written, *, settings: OptimizeSettings, proposer: str) -> str:

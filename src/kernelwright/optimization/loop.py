@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelwright.agent.base import (
+    GIVEN_UP,
     CodeContext,
     DebugContext,
     Declined,
@@ -38,7 +39,7 @@ from kernelwright.store.event import (
 )
 from kernelwright.tree.base import Expansion, Stop
 from kernelwright.tree.model import OPEN_FAMILY, Failure, Node, Tree
-from kernelwright.tree.moves import LIFTED_ROLE
+from kernelwright.tree.moves import LIFTED_ROLE, NO_IDEA
 from kernelwright.tuning.time_spent import PROPOSALS
 
 REST_EVALUATIONS = 16
@@ -303,12 +304,12 @@ class Optimizer:
 
     def _coding_first(self, index: int, number: int) -> BackgroundTask | None:
         """Carry out the idea that was planned for this action; without one of its own, the first that is open."""
-        ideas = self._untaken(index)
+        ideas, plan = self._untaken(index), self.state.history.plan_of(number)
         if not ideas:
             nothing = Idea("nothing", "", "nothing more is proposed", "", None)
-            self._refuse(self.state.tree[index], nothing, "no idea", choice=number)
+            because = NO_IDEA if plan is None else plan.refused.get(GIVEN_UP, NO_IDEA)
+            self._refuse(self.state.tree[index], nothing, because, reason=NO_IDEA, choice=number)
             return None
-        plan = self.state.history.plan_of(number)
         own = {idea.key for idea in plan.ideas} if plan is not None else set()
         first = min(
             ideas,

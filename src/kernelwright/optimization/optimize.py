@@ -7,7 +7,7 @@ import dataclasses
 import secrets
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from kernelwright.errors import (
     InfrastructureError,
     KernelwrightError,
     ModelError,
+    ModelReplyMissing,
     ScratchFull,
     StoreError,
     UsageError,
@@ -184,8 +185,8 @@ def replay_optimize(
         policy: who chooses; None: as the recorded settings say.
 
     Raises:
-        ReplayDiverged: something else was decided than in the recorded run; the message says what, and where.
-        ModelReplyMissing: a role asks for what it had not asked.
+        ReplayDiverged: something else was decided or asked than in the recorded run; the message says what, and where,
+            and which question was the first that is worded otherwise.
         StoreError: there is no run, or the new one cannot be written.
     """
     known, listener = Recorded(Path(recorded)), listener or SilentListener()
@@ -195,7 +196,7 @@ def replay_optimize(
         files = source.problem_files()
     path = run or default_run_path(known.view.started.problem_name)
     differences: list[str] = []
-    with WatchedFolder.create(path, files=files) as folder, _removed_if_useless(folder):
+    with _told(known, differences), WatchedFolder.create(path, files=files) as folder, _removed_if_useless(folder):
         folder.recorded = known
         subject = TuningProblem.load(folder.problem_file)
         asked = settings if settings.model == "rules" else dataclasses.replace(settings, model=f"{REPLAY}{known.run}")
@@ -209,6 +210,26 @@ def replay_optimize(
                 parts = SessionParts(subject, settings, site, folder, files, listener, proposer, policy, known)
                 result = _replayed(Session(parts), folder, known)
     return ReplayedRun(result, known.place, tuple(differences))
+
+
+@contextlib.contextmanager
+def _told(known: Recorded, differences: Sequence[str]) -> Iterator[None]:
+    """A replay that ends early says which question was the first that differs, and which version recorded the run.
+
+    Raises:
+        ReplayDiverged: as above.
+    """
+    try:
+        yield
+    except (ReplayDiverged, ModelReplyMissing) as error:
+        first = f"; before that, {differences[0]}" if differences else ""
+        hint = error.hint
+        if differences or isinstance(error, ModelReplyMissing):
+            hint = (
+                f"questions have changed since version {known.view.started.version} recorded it: replay it with what "
+                "recorded it, or record a run anew"
+            )
+        raise ReplayDiverged(f"{error.message}{first}", hint=hint) from error
 
 
 def _budget_of(session: SessionStarted | None) -> Budget | None:

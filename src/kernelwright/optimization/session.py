@@ -40,6 +40,7 @@ from kernelwright.replaying.sessions import RESUMED_ON
 from kernelwright.replaying.site import OneRecordedStep, RecordedClock, RecordedSteps
 from kernelwright.results.optimize_result import OptimizeResult, of_node
 from kernelwright.results.verdict import round_count
+from kernelwright.roofline.profile import share_of_rates
 from kernelwright.roofline.speed_of_light import (
     doubt,
     recorded_floors,
@@ -303,6 +304,7 @@ class Session:
         baseline_ms = medians_ms(baseline.outcome.measurements)
         weights = {workload.name: workload.weight for workload in subject.problem.workloads}
         share = share_of_floor(recorded_floors(started), baseline_ms, weights)
+        rates = share_of_rates(started, baseline.outcome, weights) if site.device.shares_host_cores else None
         shared = NodeContext(
             started=started,
             baseline=baseline,
@@ -340,7 +342,7 @@ class Session:
             folder=parts.folder,
             clock=self._clock,
             reserved_s=self._reserved_s(baseline_ms),
-            rewrites_first=settings.why_rewritten_first(share),
+            rewrites_first=settings.why_rewritten_first(share, rates),
             limit_s=self._parts.settings.tune.budget.seconds,
             begun_s=self._resumed_s or 0.0,
             ledger=self._ledger,

@@ -34,6 +34,10 @@ REWRITTEN_BELOW = 0.2
 went into templates of such kernels that were thrown away.
 """
 
+REWRITTEN_BELOW_RATES = 0.05
+"""The same where no floor is known, of measured rates: other work lowers them, and good kernels reach a tenth of them.
+"""
+
 MOST_IN_FLIGHT = 1000
 
 SPOOL_IN_FLIGHT = 4
@@ -118,16 +122,23 @@ class OptimizeSettings:
         """Whether each question to a model has to be worth it."""
         return self.model != "rules" and self.asking == "sparing"
 
-    def why_rewritten_first(self, floor_share: float | None) -> str:
+    def why_rewritten_first(self, floor_share: float | None, rate_share: float | None = None) -> str:
         """Why a kernel is rewritten before its numbers are lifted into parameters, in words; empty: it is not.
 
         Args:
             floor_share: which part of what the device allows the baseline reaches; None: not known.
+            rate_share: which part of the rates that were measured of memory and arithmetic, where they are no floor.
         """
-        if not self.is_sparing or self.policy != GAIN or floor_share is None or floor_share > REWRITTEN_BELOW:
+        if not self.is_sparing or self.policy != GAIN:
+            return ""
+        if floor_share is not None and floor_share <= REWRITTEN_BELOW:
+            reached = f"{floor_share:.1%} of the floor"
+        elif floor_share is None and rate_share is not None and rate_share <= REWRITTEN_BELOW_RATES:
+            reached = f"{rate_share:.1%} of the measured rates of memory and arithmetic"
+        else:
             return ""
         return (
-            f"the kernel is rewritten first and its numbers are not lifted: it reaches {floor_share:.1%} of the floor, "
+            f"the kernel is rewritten first and its numbers are not lifted: it reaches {reached}, "
             "which other numbers do not change much"
         )
 

@@ -64,6 +64,8 @@ class Measurement:
     """True when racing stopped the samples: this config could no longer win."""
     conditions: Conditions | None = None
     """None: the device does not tell."""
+    launches_ms: tuple[float, ...] = ()
+    """Of a program of several launches the median time of each, in order; empty: one launch, or not told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,7 +229,7 @@ def _unknown_memory(facts: Facts, evidence: Mapping[str, float]) -> Iterator[str
         return
     if _peak(facts):
         yield "how much it must move is not known"
-    elif facts.copy_bytes_per_s and not facts.is_cached:
+    elif facts.copy_bytes_per_s or facts.is_cached:
         yield "the peak of the cache that it reads from was not measured"
     else:
         yield "the peak of memory was not measured"

@@ -6,6 +6,7 @@ spills and occupancy. Counters come on top where they were read (`tuning.counter
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +14,11 @@ from types import MappingProxyType
 
 from kernelwright.problem.outcome import Measurement, Passed
 from kernelwright.roofline.diagnosis import Diagnosis, Facts, achieved, diagnose
-from kernelwright.roofline.speed_of_light import recorded_floors
+from kernelwright.roofline.speed_of_light import Floor, recorded_floors
 from kernelwright.store.event import RunStarted
+
+CPU_ARITHMETIC = "vector_fp32_operations_per_s"
+"""The measured rate that stands for a CPU's arithmetic, where no floor rests on one."""
 
 NO_COUNTERS: Mapping[str, float] = MappingProxyType({})
 
@@ -60,6 +64,7 @@ def facts_of(
     device = started.device
     ceilings = device.get("ceilings", {})
     limits = device.get("limits", {})
+    rates = ceilings if isinstance(ceilings, Mapping) else {}
     return Facts(
         time_ms=statistics.median(measurement.samples_ms),
         byte_count=_number(record.get("bytes")),
@@ -67,13 +72,43 @@ def facts_of(
         floor_ms=floor.floor_ms if floor is not None else None,
         launch_ms=(floor.launch_ms or None) if floor is not None else None,
         copy_bytes_per_s=_number(device.get("copy_bytes_per_s")),
-        cache_bytes_per_s=_number(ceilings.get("cache_bytes_per_s")) if isinstance(ceilings, Mapping) else None,
-        operations_per_s=_number(device.get("operations_per_s")),
-        is_cached=floor is not None and floor.limited_by == "cache",
+        cache_bytes_per_s=_number(rates.get("cache_bytes_per_s")),
+        operations_per_s=_number(device.get("operations_per_s")) or _number(rates.get(CPU_ARITHMETIC)),
+        is_cached=_stays_in_cache(started, record, floor),
         multiprocessors=int(limits["multiprocessors"]) if "multiprocessors" in limits else None,
         resources=together(resources),
         counters=counters,
     )
+
+
+def share_of_rates(started: RunStarted, outcome: Passed, weights: Mapping[str, float]) -> float | None:
+    """Which part of a measured rate a kernel reaches, of memory or of arithmetic, whichever is more; None: not known.
+
+    The weighted geometric mean of the workloads. Where a device has no floor that tells how far a kernel is from it:
+    rates were higher still without other work, so it is not nearer than that.
+    """
+    logs = []
+    for each in outcome.measurements:
+        facts = facts_of(started, each, outcome.resources)
+        rates = achieved(facts)
+        pairs = (("bytes_per_s", facts.copy_bytes_per_s), ("operations_per_s", facts.operations_per_s))
+        shares = [rates[name] / peak for name, peak in pairs if peak and name in rates]
+        if len(shares) < len(pairs) or max(shares) <= 0:
+            return None
+        logs.append(weights[each.workload] * math.log(max(shares)))
+    return math.exp(math.fsum(logs) / math.fsum(weights.values())) if len(logs) == len(weights) else None
+
+
+def _stays_in_cache(started: RunStarted, workload: Mapping[str, float], floor: Floor | None) -> bool:
+    """Whether the memory's rate bounds nothing: a CPU, which has no floor, keeps hot data that its cache holds."""
+    if floor is not None or started.device.get("kind") != "cpu":
+        return floor is not None and floor.limited_by == "cache"
+    settings = started.settings
+    tune = settings.get("tune")
+    cache = settings.get("cache") or (tune.get("cache") if isinstance(tune, Mapping) else None)
+    held = _number(dict(started.device.get("limits", {})).get("last_level_cache")) or 0.0
+    moved = _number(workload.get("bytes"))
+    return cache != "cold" and moved is not None and moved <= held / 2
 
 
 def together(resources: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -93,7 +128,9 @@ def profile_lines(profile: WorkloadProfile) -> list[str]:
         rate = profile.rates["bytes_per_s"] / 1e9
         parts.append(f"{rate:,.0f} GB/s of needed traffic" if rate >= 10 else f"{rate:.2g} GB/s of needed traffic")
     if "operations_per_s" in profile.rates:
-        parts.append(f"{profile.rates['operations_per_s'] / 1e12:,.3g} T operations/s")
+        rate = profile.rates["operations_per_s"]
+        scale, unit = (1e12, "T") if rate >= 1e11 else (1e9, "G")
+        parts.append(f"{rate / scale:,.3g} {unit} operations/s")
     if "floor_share" in profile.rates:
         parts.append(f"{profile.rates['floor_share']:.0%} of what the device allows{_left_words(profile)}")
     lines = [f"{profile.workload}: {', '.join(parts)}"] if parts else []

@@ -221,7 +221,7 @@ def parse_header(text: str, file: Path, *, entry: str | None = None) -> Header:
         return Header(mark="#" if LANGUAGE_OF_SUFFIX.get(file.suffix) == "triton" else "//")
     root = parse_toml(found.toml, file, origins=found.origins).root
     root.refuse_unknown(_KEYS, what="a template header", hints=_HINTS)
-    return Header(
+    header = Header(
         parameters=read_parameters(root.table("parameters")),
         constraints=read_constraints(root.table("constraints")),
         steps=read_steps(root, entry=entry, is_triton=found.mark == "#"),
@@ -231,6 +231,35 @@ def parse_header(text: str, file: Path, *, entry: str | None = None) -> Header:
         mark=found.mark,
         location=found.location,
         last_line=found.last + 1,
+    )
+    return _without_names_of_defines(header) if header.defines else header
+
+
+def _without_names_of_defines(header: Header) -> Header:
+    """With the expression of a define wherever a constraint, a launch or a shape says its name.
+
+    Raises:
+        SpecError: an expression becomes too long.
+    """
+
+    def plain(expression: Expression) -> Expression:
+        return expression.with_names_replaced(header.defines)
+
+    steps = tuple(
+        replace(
+            step,
+            grid=tuple(map(plain, step.grid)),
+            block=tuple(map(plain, step.block)),
+            cluster=tuple(map(plain, step.cluster)),
+            shared_bytes=step.shared_bytes and plain(step.shared_bytes),
+        )
+        for step in header.steps
+    )
+    return replace(
+        header,
+        constraints=tuple(replace(each, expression=plain(each.expression)) for each in header.constraints),
+        steps=steps,
+        scratch=tuple(replace(each, shape=tuple(map(plain, each.shape))) for each in header.scratch),
     )
 
 

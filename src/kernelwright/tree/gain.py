@@ -312,7 +312,7 @@ class _Scoring:
         if not self._fits(self._beliefs.attempt_cost("expand")):
             return
         ideas = {idea.key: idea for idea in node.ideas}
-        for key in open_keys(self._tree, node, plans_again=self._policy.has_model):
+        for key in open_keys(self._tree, node, plans_again=self._policy.has_model, is_sparing=self._budget.is_sparing):
             idea = ideas.get(key)
             if idea is None or not any(each.forbids(self._tree, node, idea) for each in self._constraints):
                 yield self._expansion(node, idea)
@@ -359,7 +359,8 @@ class _Scoring:
         relatives = sum(
             1 for child in self._tried_above(node) if child.family == idea.family and self._was_useless(child)
         )
-        return log_of(idea.promise or idea.predicted_gain) * self._beliefs.truth(idea.family) * 0.5**relatives
+        promised = idea.promise or idea.predicted_gain
+        return log_of(promised) * self._beliefs.truth(idea.family, promised) * 0.5**relatives
 
     def _gap(self, node: Node) -> float:
         """How far above the best level the node's is."""

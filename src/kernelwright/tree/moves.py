@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelwright.tree.base import Expansion
-from kernelwright.tree.model import Node, Tree
+from kernelwright.tree.model import OPEN_FAMILY, Node, Tree
 
 START_ROLES = frozenset({"baseline", "template", "given"})
 """Roles of nodes that are there before anyone had an idea: they are no attempts."""
 
 LIFTED_ROLE = "template"
 """The role of nodes that are another node with its numbers lifted into parameters."""
+
+NO_IDEA = "no idea"
+"""Why a node was refused whose planner has nothing more for its source, which is then asked no more."""
 
 MOST_DECLINED = 2
 """Ideas that an agent may decline at a node before it is believed that it has no more. A guess."""
@@ -28,18 +31,21 @@ def start_of(tree: Tree) -> Node:
     return lifted[0] if lifted else tree[0]
 
 
-def open_keys(tree: Tree, node: Node, *, plans_again: bool = False) -> tuple[str, ...]:
+def open_keys(tree: Tree, node: Node, *, plans_again: bool = False, is_sparing: bool = False) -> tuple[str, ...]:
     """Keys of ideas that can be carried out on a working node; empty text: one that the agent plans now.
 
     Args:
         tree: that the node is in.
         node: any.
         plans_again: whether the agent has more ideas for a node whose ideas are used up, as a model has.
+        is_sparing: whether plans that are still to be made are given up with a node for which nothing more is known.
     """
     if not node.is_working:
         return ()
-    keys = tuple(idea.key for idea in tree.open_ideas(node.index))
-    if not node.is_planned or (not keys and plans_again and not _has_nothing_more(tree, node)):
+    is_through = plans_again and _has_nothing_more(tree, node)
+    ideas = tree.open_ideas(node.index)
+    keys = tuple(idea.key for idea in ideas if not (is_through and is_sparing and idea.family == OPEN_FAMILY))
+    if not node.is_planned or (not keys and plans_again and not is_through):
         return (*keys, "")
     return keys
 
@@ -48,7 +54,12 @@ def _has_nothing_more(tree: Tree, node: Node) -> bool:
     """Whether the agent has said so: it was asked for more and declined, again and again."""
     asked = [child for child in tree.children(node.index) if child.role != LIFTED_ROLE]
     reasons = [child.failure.reason for child in asked if child.failure is not None]
-    return "no idea" in reasons or reasons.count("declined") >= MOST_DECLINED
+    return NO_IDEA in reasons or reasons.count("declined") >= MOST_DECLINED
+
+
+def is_given_up(node: Node) -> bool:
+    """Whether nothing was written, since who was asked had nothing: what such a node predicts was hoped of any plan."""
+    return node.failure is not None and node.failure.reason in ("declined", NO_IDEA)
 
 
 def can_be_repaired(tree: Tree, node: Node) -> bool:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from kernelwright.agent.base import (
+    GIVEN_UP,
     AnalyseContext,
     CodeContext,
     DebugContext,
@@ -140,7 +141,7 @@ class ModelAgent:
         """One idea, and the chance to plan again when it has been tried."""
         idea = self._planned(context)
         if isinstance(idea, Declined):
-            return Plan((), {"model": idea.reason})
+            return Plan((), {GIVEN_UP: idea.reason})
         again = [self._again(context.node, idea, place) for place in range(1, MORE_IDEAS + 1)]
         return Plan((idea, *again))
 

@@ -74,6 +74,17 @@ def _comment_lines(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
+def is_anchor(line: str) -> bool:
+    """Whether a line is an anchor comment and nothing else."""
+    rest = _COMMENT.sub("", line.replace(BEGIN, "").replace(END, ""), count=1).strip().removesuffix("*/").strip()
+    return not rest and (BEGIN in line or END in line)
+
+
+def is_mark(line: str) -> bool:
+    """Whether a line is an anchor comment, or looks like advice behind one."""
+    return is_anchor(line) or bool(_ADVICE_LINE.match(line))
+
+
 def cut_at_anchors(text: str) -> _Parts:
     """A text cut at its one pair of anchors; advice is left out.
 

@@ -22,6 +22,7 @@ from kernelwright.problem.model import Argument
 from kernelwright.tree.beliefs import prediction_words
 from kernelwright.tree.failures import constraint_of
 from kernelwright.tree.model import Node, Tree
+from kernelwright.tree.moves import is_given_up
 
 CHARACTERS_PER_TOKEN = 3.5
 """C sources have about so many; every model counts otherwise."""
@@ -74,6 +75,8 @@ TOLD_FACTS: Mapping[str, str] = MappingProxyType(
         "device_version": "platform",
         "nvrtc": "NVRTC",
         "compiles_for": "compiles for",
+        "vector_registers": "vector registers",
+        "caches": "data caches",
         "half_arithmetic": "half arithmetic",
         "double_arithmetic": "double arithmetic",
         "local_memory": "local memory",
@@ -235,7 +238,8 @@ def device_section(task: Task) -> Section:
     if task.operations_per_s:
         lines.append(f"- measured arithmetic: {_three_digits(task.operations_per_s / 1e9)} GFLOP/s")
     if more := _more_rates(task.ceilings):
-        lines.append(f"- also measured: {more}")
+        least = " at least, since other work takes cores at times" if device.kind == "cpu" else ""
+        lines.append(f"- also measured{least}: {more}")
     if launches_per_s := task.ceilings.get("launches_per_s"):
         lines.append(f"- measured empty launch: {_three_digits(1e6 / launches_per_s)} µs, a part of every time")
     if task.limit_value:
@@ -358,7 +362,8 @@ def landscape_section(node: Node, evidence: Sequence[str] = ()) -> Section:
 
 def outcome_words(node: Node) -> str:
     """What became of a node, in a few words."""
-    if node.failure is not None and node.failure.reason == "declined":
+    if is_given_up(node):
+        assert node.failure is not None
         return f"given up: {_shortened(' '.join(node.failure.message.split()), MOST_GIVEN_UP)}"
     if node.failure is not None:
         return f"{node.status} at {node.failure.stage}: {node.failure.reason}"
@@ -369,7 +374,7 @@ def outcome_words(node: Node) -> str:
 
 def digest_line(tree: Tree, node: Node) -> str:
     """One line on a node: what was done, predicted and found."""
-    predicted = f", predicted {node.predicted_gain:.2f}x" if node.predicted_gain else ""
+    predicted = f", predicted {node.predicted_gain:.2f}x" if node.predicted_gain and not is_given_up(node) else ""
     gain = tree.gain(node.index)
     measured = f", this step {gain:.2f}x" if gain is not None else ""
     origin = f" (from node {node.parent})" if node.parent is not None else ""

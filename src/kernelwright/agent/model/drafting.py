@@ -76,7 +76,7 @@ def drafted(reply: Reply, *, task: Task, written: Written, region: Region, tacti
         Malformed: anything else that is wrong with it, as a complaint.
     """
     body, edits = body_of(written), edits_of(reply)
-    body = carried_out(body, region, edited(body, edits) if edits else code_of(reply))
+    body = carried_out(body, region, edited(body, edits, region) if edits else code_of(reply))
     toml = header_of(reply)
     head = written.text.removesuffix(body_of(written)) if toml is None else _header_text(toml, written)
     text = head + body

@@ -7,7 +7,8 @@ for (int i = 0; i < n; ++i) {
 for (int i = 0; i < n; i += 2) {
 >>>>>>> NEW
 ```
-Old lines are whole lines that stand in the source once, and each edit is about the source as it was given.
+Old lines are whole lines that stand in the source once, and each edit is about the source as it was given. Anchor
+comments and advice, which a coder sees in it, may be among the lines of an edit: they are no part of the source.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernelwright.agent.model.anchors import AnchorError
+from kernelwright.agent.model.anchors import END, AnchorError, Region, is_anchor, is_mark
 
 MOST_EDITS = 100
 MOST_SHOWN = 120
@@ -34,6 +35,13 @@ class _Edit:
 
     old: tuple[str, ...]
     new: tuple[str, ...]
+    mark: str = ""
+    """The first anchor or advice among the old lines: where it belongs when they have nothing else."""
+
+    @property
+    def shown(self) -> str:
+        """The line by which a complaint names it."""
+        return repr((*self.old, self.mark)[0].strip()[:MOST_SHOWN])
 
 
 def has_edits(text: str) -> bool:
@@ -41,24 +49,32 @@ def has_edits(text: str) -> bool:
     return any(_OLD.fullmatch(line) for line in text.split("\n"))
 
 
-def edited(source: str, text: str) -> str:
+def edited(source: str, text: str, region: Region | None = None) -> str:
     """The source with the edits of `text` carried out; lines of `text` outside of its edits do not count.
 
+    Args:
+        source: without anchors.
+        text: the edits.
+        region: between whose anchors the source was shown; None: all of it.
+
     Raises:
-        AnchorError: an edit is torn, says nothing, stands on another, or its old lines are not there once.
+        AnchorError: an edit is torn, says nothing, stands on another, changes a line outside of the region, or its old
+            lines are not there once.
     """
     lines = source.split("\n")
+    within = (region or Region.whole(source)).clipped(source)
     joined = "\n".join(["", *(line.rstrip() for line in lines), ""])
     places: list[tuple[int, int, _Edit]] = []
-    for number, edit in enumerate(_edits(text), 1):
+    for number, edit in enumerate(_edits(text, lines), 1):
         if number > MOST_EDITS:
             raise AnchorError(f"there are more than {MOST_EDITS} edits; give the whole source")
-        first = _place(joined, edit, number)
+        first = _place(joined, edit, number) if edit.old else _edge(within, edit.mark)
+        _refuse_outside(edit, number, first, within)
         places.append((first, first + len(edit.old), edit))
     places.sort(key=lambda place: place[:2])
     for (_, end, _), (first, _, edit) in itertools.pairwise(places):
         if first < end:
-            raise AnchorError(f"two edits change the same line: {edit.old[0].strip()[:MOST_SHOWN]!r}")
+            raise AnchorError(f"two edits change the same line: {edit.shown}")
     for first, end, edit in reversed(places):
         lines[first:end] = edit.new
     return "\n".join(lines)
@@ -68,7 +84,7 @@ def _place(joined: str, edit: _Edit, number: int) -> int:
     """The index of the first line that an edit takes away."""
     needle = "\n".join(["", *(line.rstrip() for line in edit.old), ""])
     at = joined.find(needle)
-    shown = f"edit {number}, whose OLD lines begin with {edit.old[0].strip()[:MOST_SHOWN]!r}"
+    shown = f"edit {number}, whose OLD lines begin with {edit.shown}"
     if at < 0:
         raise AnchorError(f"{shown}: they are not in the source; give whole lines exactly as they stand there")
     if joined.find(needle, at + 1) >= 0:
@@ -76,8 +92,27 @@ def _place(joined: str, edit: _Edit, number: int) -> int:
     return joined.count("\n", 0, at)
 
 
-def _edits(text: str) -> Iterator[_Edit]:
-    """The edits in their order."""
+def _edge(region: Region, mark: str) -> int:
+    """The index of the line before which an edit adds that has a mark alone for its place."""
+    return region.last if END in mark else region.first - 1
+
+
+def _refuse_outside(edit: _Edit, number: int, first: int, region: Region) -> None:
+    """Nothing, for an edit that begins at index `first` and leaves all lines outside of the region as they are."""
+    alike = [old.rstrip() == new.rstrip() for old, new in zip(edit.old, edit.new, strict=False)]
+    head = next((place for place, is_same in enumerate(alike) if not is_same), len(alike))
+    rest = zip(reversed(edit.old[head:]), reversed(edit.new[head:]), strict=False)
+    tail = sum(1 for _ in itertools.takewhile(lambda pair: pair[0].rstrip() == pair[1].rstrip(), rest))
+    begin, end = first + head, first + len(edit.old) - tail
+    if region.first - 1 <= begin and end <= region.last:
+        return
+    place = head if begin < region.first - 1 else max(begin, region.last) - first
+    line = (edit.old[place : place + 1] or (edit.old or edit.new)[-1:])[0].strip()[:MOST_SHOWN]
+    raise AnchorError(f"edit {number} changes the line {line!r}, outside of the anchors; change only what is between")
+
+
+def _edits(text: str, lines: Sequence[str]) -> Iterator[_Edit]:
+    """The edits in their order, without anchors and advice, which are not among the source's lines."""
     part, old, new = "", list[str](), list[str]()
     for line in text.split("\n"):
         if _OLD.fullmatch(line):
@@ -87,7 +122,7 @@ def _edits(text: str) -> Iterator[_Edit]:
         elif part == "old" and _BETWEEN.fullmatch(line):
             part = "new"
         elif part == "new" and _NEW.fullmatch(line):
-            yield _Edit(_said(old), tuple(new))
+            yield _cleaned(old, new, lines)
             part = ""
         elif part:
             (old if part == "old" else new).append(line)
@@ -95,7 +130,13 @@ def _edits(text: str) -> Iterator[_Edit]:
         raise AnchorError("the last edit does not end: give `=======` and `>>>>>>> NEW` on lines of their own")
 
 
-def _said(old: Sequence[str]) -> tuple[str, ...]:
-    if not any(line.strip() for line in old):
+def _cleaned(old: Sequence[str], new: Sequence[str], lines: Sequence[str]) -> _Edit:
+    marks = [line for line in old if is_mark(line) and line not in lines]
+    kept_old = tuple(line for line in old if line not in marks)
+    kept_new = tuple(line for line in new if line not in marks and not is_anchor(line))
+    mark = next((line for line in old if line in marks), "")
+    if any(line.strip() for line in kept_old):
+        return _Edit(kept_old, kept_new, mark)
+    if not mark:
         raise AnchorError("an edit has no OLD lines, so nothing says where it belongs; repeat the line before it")
-    return tuple(old)
+    return _Edit((), kept_new, mark)

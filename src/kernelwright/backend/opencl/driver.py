@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.backend.opencl.cpu.processor import name_processor
+from kernelwright.backend.opencl.cpu.processor import name_processor, processor_facts
 from kernelwright.backend.opencl.errors import code_of
 from kernelwright.errors import InfrastructureError, MissingDependency
 from kernelwright.identity import content_id
@@ -196,6 +196,8 @@ def _describe(cl: ModuleType, platform: Any, handle: Any, kind: Literal["cpu", "
     }
     if facts["platform"] == _POCL_PLATFORM and (name := name_processor(handle.int_ptr)):
         facts["compiles_for"] = name
+    if kind == "cpu":
+        facts |= processor_facts()
     if facts["platform"] == _POCL_PLATFORM and "PoCL 3.0" in facts["platform_version"]:
         facts["known_fault"] = (
             "on a processor with AVX-512, vectors of 64 bytes (float16, double8) hang or abort this PoCL's compiler "

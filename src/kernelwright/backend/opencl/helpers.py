@@ -50,6 +50,12 @@ __kernel void kernelwright_forget(__local uint4 *memory, const uint count) {
 """
 """On CPU devices the driver's own fill and copy use one core."""
 
+ARITHMETIC = "kernelwright_arithmetic_"
+"""The kernel that multiplies and adds, by the floats of a vector."""
+
+CHAINS = 12
+"""Chains of multiply-adds that do not wait for one another: what two units with four stages each need, and more."""
+
 _SPANS = (("KW_SPANS", "1"),)
 
 
@@ -132,6 +138,8 @@ class Helpers:
         """The program that has a kernel; those that compare and draw have one each, since few are ever used."""
         if entry in _BASIC_ENTRIES:
             return _unit_of(_BASIC_SOURCE, _BASIC_ENTRIES, ())
+        if entry.startswith(ARITHMETIC):
+            return _unit_of(_arithmetic_source(entry), (entry,), (), options=("-cl-mad-enable",))
         macros = _SPANS if self._device.kind == "cpu" else ()
         if entry.startswith(CLOSE_ENTRY):
             return _unit_of(close_source(entry.removeprefix(CLOSE_ENTRY)), (entry,), macros)
@@ -156,7 +164,24 @@ class Helpers:
                 save_pocl(program_folder, pocl_cache(), program.folder)
 
 
-def _unit_of(source: str, entries: tuple[str, ...], macros: tuple[tuple[str, str], ...]) -> BuildUnit:
-    return BuildUnit(
-        language="opencl", source=source, file_name="helpers.cl", macros=macros, options=(), entries=entries
-    )
+def _arithmetic_source(entry: str) -> str:
+    """A kernel of which each work-item does `count` rounds of `CHAINS` multiply-adds on whole vectors."""
+    floats = int(entry.removeprefix(ARITHMETIC))
+    declared = "\n".join(f"  float{floats} x{n} = {n}.0f + first;" for n in range(CHAINS))
+    steps = "\n".join(f"    x{n} = x{n} * factor + first;" for n in range(CHAINS))
+    total = " + ".join(f"x{n}" for n in range(CHAINS))
+    return f"""__kernel void {entry}(__global float *sink, const float factor, const float first, const uint count) {{
+{declared}
+  for (uint i = 0; i < count; ++i) {{
+{steps}
+  }}
+  float{floats} total = {total};
+  if (total.s0 == 0.12345f) sink[0] = total.s1;
+}}
+"""
+
+
+def _unit_of(
+    source: str, entries: tuple[str, ...], macros: tuple[tuple[str, str], ...], *, options: tuple[str, ...] = ()
+) -> BuildUnit:
+    return BuildUnit("opencl", source, "helpers.cl", macros, options, entries)

@@ -40,7 +40,7 @@ from kernelwright.backend.opencl.cpu.memory import CpuMemory
 from kernelwright.backend.opencl.cpu.pocl_objects import ProgramObjects
 from kernelwright.backend.opencl.driver import FoundDevice, is_pocl, load_pyopencl, pocl_cache
 from kernelwright.backend.opencl.errors import launch_error, machine_error
-from kernelwright.backend.opencl.helpers import HELPER_BLOCK, Helpers
+from kernelwright.backend.opencl.helpers import ARITHMETIC, CHAINS, HELPER_BLOCK, Helpers
 from kernelwright.backend.redraw import (
     CLOSE_ENTRY,
     REDRAW_ENTRY,
@@ -62,6 +62,10 @@ PARALLEL_COPY_MIN_BYTES = 1 << 20
 
 EMPTY_LAUNCHES = 20
 """The shortest of so many counts."""
+ARITHMETIC_LAUNCHES = 20
+ARITHMETIC_ROUNDS = 5_000
+ARITHMETIC_GROUPS = 8
+"""On each core: some 0.2 ms in all, so that every core wakes up, and some launches have them to themselves."""
 SPANS_PER_UNIT = 4
 """Threads for each core of a CPU in kernels that work on spans: more than one, since cores are not equally free."""
 LEAST_SPAN_BYTES = 1 << 14
@@ -128,6 +132,7 @@ class OpenclSession(DeviceSession):
         )
         self._helpers = Helpers(self._target, self._queue, self._device)
         self._flush_buffer: _ClBuffer | None = None
+        self._launches_ms: tuple[float, ...] = ()
 
     # ---- modules ----
 
@@ -308,23 +313,45 @@ class OpenclSession(DeviceSession):
                 events.append(cl.enqueue_nd_range_kernel(queue, each.kernel, each.global_size, each.local_size))
                 self._has_launched(each)
             events[-1].wait()
+            self._launches_ms = tuple(float(each.profile.end - each.profile.start) * 1e-6 for each in events)
             return float(events[-1].profile.end - events[0].profile.start) * 1e-6
         except cl.Error as error:
             raise launch_error(error, _launch_words(current)) from error
 
+    @property
+    def launches_ms(self) -> tuple[float, ...]:
+        """By the events of each launch."""
+        return self._launches_ms
+
     def measure_ceilings(self) -> dict[str, float]:
-        """Launches of a kernel that does nothing, a group on each core or multiprocessor."""
-        units = self._device.limits.get("multiprocessors", 1)
+        """Launches of a kernel that does nothing, one on each core; on a CPU also multiply-adds on vectors."""
         try:
-            times_s = []
-            for _ in range(EMPTY_LAUNCHES + 1):  # the first one builds it
-                event = self._helpers.run("kernelwright_empty", units, block=1)
-                event.wait()
-                times_s.append(1e-9 * (event.profile.end - event.profile.start))
+            units = self._device.limits.get("multiprocessors", 1)
+            empty_s = self._shortest_s(EMPTY_LAUNCHES, units, "kernelwright_empty")
+            rates = {"launches_per_s": 1 / empty_s} if empty_s > 0 else {}
+            return rates if self._device.kind != "cpu" else {**rates, **self._arithmetic_rate()}
         except self._cl.Error as error:
-            raise machine_error(error, "timing an empty launch") from error
-        shortest_s = min(times_s[1:])
-        return {"launches_per_s": 1 / shortest_s} if shortest_s > 0 else {}
+            raise machine_error(error, "timing the device's own kernels") from error
+
+    def _arithmetic_rate(self) -> dict[str, float]:
+        """Of whole vectors. No floor rests on it, since other work takes the host's cores at times."""
+        groups = ARITHMETIC_GROUPS * self._device.limits.get("multiprocessors", 1)
+        floats = min(max(int(self._target.handle.native_vector_width_float), 2), 16)
+        sink = self._cl.Buffer(self._target.context, self._cl.mem_flags.READ_WRITE, 8)
+        values = (sink, np.float32(0.5), np.float32(1.0), np.uint32(ARITHMETIC_ROUNDS))
+        shortest_s = self._shortest_s(ARITHMETIC_LAUNCHES, groups, f"{ARITHMETIC}{floats}", *values)
+        sink.release()
+        count = 2 * floats * CHAINS * ARITHMETIC_ROUNDS * groups
+        return {"vector_fp32_operations_per_s": count / shortest_s} if shortest_s > 0 else {}
+
+    def _shortest_s(self, count: int, groups: int, entry: str, *arguments: Any) -> float:
+        """The shortest of so many launches of groups of one work-item, after one launch that builds the kernel."""
+        times_s = []
+        for _ in range(count + 1):
+            event = self._helpers.run(entry, groups, *arguments, block=1)
+            event.wait()
+            times_s.append(1e-9 * (event.profile.end - event.profile.start))
+        return float(min(times_s[1:]))
 
     def synchronize(self) -> None:
         """Wait for the queue; there is only this one."""

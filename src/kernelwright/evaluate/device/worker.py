@@ -261,6 +261,7 @@ class DeviceWorker:
             warmup_count=loop.warmup_count,
             stopped_early=loop.stopped_early,
             conditions=loop.readings.conditions,
+            launches_ms=loop.launches_ms,
         )
         return TimeDone(measurement, tuple(loop.wall_ms), picked, has_kept)
 
@@ -322,8 +323,14 @@ class _TimingLoop:
         )
         self.samples_ms: list[float] = []
         self.wall_ms: list[float] = []
+        self._each_ms: list[tuple[float, ...]] = []
         self.warmup_count = 0
         self.stopped_early = False
+
+    @property
+    def launches_ms(self) -> tuple[float, ...]:
+        """See `Measurement.launches_ms`."""
+        return tuple(float(each) for each in np.median(np.asarray(self._each_ms), axis=0)) if self._each_ms else ()
 
     def run(self) -> None:
         """Fill the samples. All launches begin alike, and none can know which of them is judged.
@@ -337,6 +344,7 @@ class _TimingLoop:
         self.warmup_count = len(self.samples_ms)
         self.samples_ms.clear()
         self.wall_ms.clear()
+        self._each_ms.clear()
         while not self._is_enough(deadline_s):
             self._launch()
             self.readings.take()
@@ -353,6 +361,8 @@ class _TimingLoop:
         elapsed_ms, wall_ms = self.launches.next()
         self.samples_ms.append(elapsed_ms)
         self.wall_ms.append(wall_ms)
+        if len(self._session.launches_ms) > 1:
+            self._each_ms.append(self._session.launches_ms)
 
     def _is_enough(self, deadline_s: float) -> bool:
         samples, timing = self.samples_ms, self._timing

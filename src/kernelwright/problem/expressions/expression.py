@@ -156,6 +156,19 @@ class Expression:
             hint=hint,
         )
 
+    def with_names_replaced(self, by: Mapping[str, Expression]) -> Expression:
+        """Each name that is in `by` as the expression that stands for it there, in brackets.
+
+        Raises:
+            SpecError: the text becomes too long or too deep.
+        """
+        found = {node.start: node for node in _walk(self.tree) if node.op == "name" and node.value in by}
+        text = self.text
+        for start in sorted(found, reverse=True):
+            node = found[start]
+            text = f"{text[:start]}({by[str(node.value)].text}){text[node.end :]}"
+        return Expression(text, self.location) if found else self
+
     def _explain(self, error: OperationError, names: Mapping[str, Value]) -> SpecError:
         node = error.node or self.tree
         part = self.text[node.start : node.end]
