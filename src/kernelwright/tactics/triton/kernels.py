@@ -28,6 +28,12 @@ _STAGES = Parameter("num_stages", (1, 2, 3, 4), 2, "loads of a loop under way")
 _MOST = 256
 """Elements of a tile for each thread."""
 
+_DOT = (
+    Parameter("BLOCK", (16, 32, 64, 128, 256), 64, "columns of a program"),
+    Parameter("BLOCK_Y", (16, 32, 64, 128, 256), 64, "rows of a program"),
+    Parameter("TILE", (16, 32, 64, 128), 32, "elements that are multiplied at once"),
+)
+
 Made = tuple[str, Header]
 
 
@@ -93,12 +99,12 @@ def _threads(subject: Subject) -> Made:
         raise Unfit("nothing keeps threads behind the end from touching memory")
     _require_plain(subject)
     has_loops = any(isinstance(each, nodes.Loop) for each in nodes.walk(subject.analysis.function.body))
-    if has_loops:
+    for kind in ("dots", "tiles") if has_loops else ():
         try:
-            return _threads_in(subject, along, has_tiles=True)
+            return _threads_in(subject, along, kind)
         except Unfit:
-            pass
-    return _threads_in(subject, along, has_tiles=False)
+            continue
+    return _threads_in(subject, along, "")
 
 
 def _require_plain(subject: Subject) -> None:
@@ -106,25 +112,30 @@ def _require_plain(subject: Subject) -> None:
         raise Unfit("it is a template")
 
 
-def _threads_in(subject: Subject, along: dict[str, Axis], *, has_tiles: bool) -> Made:
+def _threads_in(subject: Subject, along: dict[str, Axis], kind: str) -> Made:
     covered = dict(zip(AXES, extents(only_shape(subject)), strict=True))
     wide = _has_wide_places(subject)
-    has_y = "y" in along and is_guarded(subject, along["y"])
+    has_y, has_tiles = "y" in along and is_guarded(subject, along["y"]), kind == "tiles"
+    if kind == "dots" and not has_y:
+        raise Unfit("its output has no rows and columns")
     extents_ = (*(("BLOCK_Y",) if has_y else ()), "BLOCK", *(("TILE",) if has_tiles else ()))
     places = {axis: frozenset((index,)) if index < 2 and has_y or axis == "x" else frozenset[int]()
               for axis, index in (("x", int(has_y)), ("y", 0 if has_y else 9), ("z", 9)) if axis in along}  # fmt: skip
     layout = Layout(
         "threads", extents_, places, {axis: number(each.block) for axis, each in covered.items()},
         {axis: each.total for axis, each in along.items()}, len(extents_) - 1 if has_tiles else None, is_wide=wide,
+        has_dots=kind == "dots",
     )  # fmt: skip
     lines, names, writer = body_text(subject, layout, {})
-    if has_tiles and not any("TILE" in line for line in lines):
+    if kind and not any("TILE" in line for line in lines):
         raise Unfit("no loop of it is walked in tiles")
     setup = [f"{PLACES[axis]} = {_place_line(layout, axis, index)}" for index, axis in enumerate(AXES) if axis in along]
     last = max(along)
     grid = tuple(
         _programs(along[axis].total if axis in along else "1", layout, axis) for axis in AXES if axis <= last
     )
+    if layout.has_dots:
+        return _made(subject, layout, writer, ([*setup, *lines], names), list(_DOT), grid)
     parameters = [Parameter("BLOCK", _blocks(layout), 256 if len(extents_) == 1 else 16, "places of a program")]
     if has_y:
         parameters.append(Parameter("BLOCK_Y", (1, 2, 4, 8, 16, 32, 64), 1 if has_tiles else 4, "places along y"))
@@ -214,8 +225,8 @@ def _made(
     grid: tuple[str, ...],
 ) -> Made:
     lines, names = text
-    constants = [each for each in layout.extents if not each.isdigit()]
-    has_tiles = "TILE" in constants
+    constants = [each for each in layout.extents if not each.isdigit()] + (["TILE"] if layout.has_dots else [])
+    has_tiles = "TILE" in layout.extents
     constraints = []
     if has_tiles:
         parameters.append(Parameter("TILE", (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192), 256,

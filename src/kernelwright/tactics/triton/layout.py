@@ -40,6 +40,8 @@ class Layout:
     """Whether a block may have another number of threads than the source's."""
     is_wide: bool = False
     """Whether places are 64 bits wide, as the source has them."""
+    has_dots: bool = False
+    """Whether loops that sum products may be products of matrices: axes are the output's rows and columns."""
     lane_text: str = field(default="lane", init=False)
 
     @property

@@ -10,10 +10,11 @@ from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.combiners import combined_variables
 from kernelwright.tactics.common.loop_reductions import Joined
+from kernelwright.tactics.triton import dots
 from kernelwright.tactics.triton.values import NOWHERE, Value, c_dtype, cast, converted, is_float
 
 if TYPE_CHECKING:
-    from kernelwright.tactics.triton.text import Mask, Writer
+    from kernelwright.tactics.triton.text import Mask, Part, Variable, Writer
 
 _FEW = 16
 """Iterations that are not worth a tile."""
@@ -23,7 +24,7 @@ _LARGEST = {"int32": "2147483647", "int64": "9223372036854775807", "uint32": "42
 
 
 @dataclass(frozen=True)
-class _Walk:
+class Walk:
     """How a loop counts."""
 
     node: nodes.Loop
@@ -54,13 +55,15 @@ def write(writer: Writer, loop: nodes.Loop, mask: Mask) -> None:
         writer.has_grid_loop = True
         size = "TILE" if writer.layout.is_free else str(writer.layout.sizes["x"])
         _over_lanes(writer, walk, mask, f"row * {size} + lane")
+    elif writer.layout.has_dots and places[1] == "one" and dots.write_dot(writer, walk, mask):
+        writer.dots += 1
     elif places[1] == "one" and (joined := _joined_tiles(writer, walk)) is not None:
         _in_tiles(writer, walk, joined, mask)
     else:
         _one_by_one(writer, walk, mask)
 
 
-def _walk(writer: Writer, loop: nodes.Loop, mask: Mask) -> _Walk:
+def _walk(writer: Writer, loop: nodes.Loop, mask: Mask) -> Walk:
     header = read_header(loop)
     if header is None or header.step_kind != "add" or header.operator not in ("<", "<=") or header.rest:
         raise Unfit("how a loop counts has no words in Triton")
@@ -82,7 +85,7 @@ def _walk(writer: Writer, loop: nodes.Loop, mask: Mask) -> _Walk:
         raise Unfit("a loop counts in fractions")
     one = Value("1", "int32", is_literal=True)
     step = one if header.step is None else writer._value(header.step, mask)
-    return _Walk(loop, body, header.variable, key, dtype, start, bound, step, limit)
+    return Walk(loop, body, header.variable, key, dtype, start, bound, step, limit)
 
 
 def _changes(subject: Subject, loop: nodes.Loop, header: LoopHeader) -> bool:
@@ -117,7 +120,7 @@ def _start(writer: Writer, loop: nodes.Loop, header: LoopHeader, mask: Mask) -> 
 # Tiles
 
 
-def _over_lanes(writer: Writer, walk: _Walk, mask: Mask, place: str) -> None:
+def _over_lanes(writer: Writer, walk: Walk, mask: Mask, place: str) -> None:
     """A loop that a block's threads, or all threads, walk together."""
     layout = writer.layout
     if layout.is_free:
@@ -128,13 +131,13 @@ def _over_lanes(writer: Writer, walk: _Walk, mask: Mask, place: str) -> None:
     _tiles(writer, walk, mask, (step, f"{{}} + {place}", axes, "0"))
 
 
-def _tiles(writer: Writer, walk: _Walk, mask: Mask, how: tuple[str, str, frozenset[int], str]) -> None:
+def _tiles(writer: Writer, walk: Walk, mask: Mask, how: tuple[str, str, frozenset[int], str]) -> None:
     step, place, axes, first = how
     end = _end(writer, walk.bound, first, mask)
     if walk.limit and step == "TILE":
         writer.bounds.append(walk.limit if first == "0" else f"({walk.limit})")
         end = f"{first} + TILE if WHOLE else {end}" if first != "0" else f"TILE if WHOLE else {end}"
-    start = _loop_line(writer, f"range({first}, {end}, {step})")
+    start = loop_line(writer, f"range({first}, {end}, {step})")
     index = Value(cast(place.format(start), walk.dtype), walk.dtype, axes)
     _enter(writer, walk, index)
     inside = _under_bound(writer, walk, mask, is_met=not walk.bound.axes and axes == {writer.layout.tile_axis})
@@ -159,7 +162,8 @@ def _flat(writer: Writer, text: str, axes: frozenset[int]) -> str:
     return text
 
 
-def _loop_line(writer: Writer, walked: str) -> str:
+def loop_line(writer: Writer, walked: str) -> str:
+    """The head of a loop; its variable. What follows stands in it."""
     writer._made += 1
     start = f"start{writer._made}"
     writer.add(f"for {start} in {walked}:")
@@ -168,21 +172,31 @@ def _loop_line(writer: Writer, walked: str) -> str:
     return start
 
 
-def _enter(writer: Writer, walk: _Walk, index: Value) -> None:
-    from kernelwright.tactics.triton.text import _Variable
-
+def _enter(writer: Writer, walk: Walk, index: Value) -> None:
     text = writer._fresh(walk.name)
     writer.add(f"{text} = {index.text}")
     writer.axes[walk.key] = writer.axes.get(walk.key, NOWHERE) | index.axes
-    writer.scopes.append({walk.name: _Variable(walk.key, text, walk.dtype, (), writer.depth)})
+    writer.scopes.append({walk.name: variable(walk, text, writer.depth)})
 
 
-def _under_bound(writer: Writer, walk: _Walk, mask: Mask, *, is_met: bool) -> Mask:
-    from kernelwright.tactics.triton.text import _Part
-
+def _under_bound(writer: Writer, walk: Walk, mask: Mask, *, is_met: bool) -> Mask:
     own = writer._named(walk.name)
     asked = writer.bound(Value(f"({own.text} < {walk.bound.text})", "bool", own.axes | walk.bound.axes))
-    return (*mask, _Part(asked.text, asked.axes, is_met))
+    return (*mask, replace(part(asked), is_met=is_met))
+
+
+def variable(walk: Walk, text: str, depth: int) -> Variable:
+    """A loop's own."""
+    from kernelwright.tactics.triton.text import Variable
+
+    return Variable(walk.key, text, walk.dtype, (), depth)
+
+
+def part(value: Value) -> Part:
+    """A condition as a part of a mask."""
+    from kernelwright.tactics.triton.text import Part
+
+    return Part(value.text, value.axes)
 
 
 def _leave(writer: Writer) -> None:
@@ -191,7 +205,7 @@ def _leave(writer: Writer) -> None:
     writer.depth -= 1
 
 
-def _combined(writer: Writer, walk: _Walk) -> tuple[Joined, ...]:
+def _combined(writer: Writer, walk: Walk) -> tuple[Joined, ...]:
     """What a loop leaves behind beside stores.
 
     Raises:
@@ -206,7 +220,7 @@ def _combined(writer: Writer, walk: _Walk) -> tuple[Joined, ...]:
     return tuple(each for each in found if each.name != walk.name)
 
 
-def _joined_tiles(writer: Writer, walk: _Walk) -> tuple[Joined, ...] | None:
+def _joined_tiles(writer: Writer, walk: Walk) -> tuple[Joined, ...] | None:
     """What a loop joins whose iterations may be elements of a tile; None: they may not."""
     layout = writer.layout
     if layout.kind != "threads" or layout.tile_axis is None or writer.tiled:
@@ -247,14 +261,14 @@ def _stores_apart(subject: Subject, loop: nodes.Loop) -> bool:
     return True
 
 
-def _in_tiles(writer: Writer, walk: _Walk, joined: tuple[Joined, ...], mask: Mask) -> None:
+def _in_tiles(writer: Writer, walk: Walk, joined: tuple[Joined, ...], mask: Mask) -> None:
     """A loop whose iterations are elements of a tile, which are joined behind it."""
-    from kernelwright.tactics.triton.text import _Variable
+    from kernelwright.tactics.triton.text import Variable
 
     axis = writer.layout.tile_axis
     assert axis is not None
     outer = {each.name: found for each in joined if (found := writer.find(each.name)) is not None}
-    own: dict[str, _Variable] = {}
+    own: dict[str, Variable] = {}
     for each in joined:
         key = (walk.key, each.name)
         writer.axes[key] = writer.axes.get(key, NOWHERE) | {axis}
@@ -264,7 +278,7 @@ def _in_tiles(writer: Writer, walk: _Walk, joined: tuple[Joined, ...], mask: Mas
         if each.is_idempotent:
             writer.axes[key] |= made.axes
         writer.add(f"{text} = {writer.spread(before, writer.axes[key])}")
-        own[each.name] = _Variable(key, text, made.dtype, mask, writer.depth)
+        own[each.name] = Variable(key, text, made.dtype, mask, writer.depth)
     writer.scopes.append(dict(own))
     first = Value(converted(walk.start, walk.dtype), walk.dtype, walk.start.axes)
     if walk.start.axes:
@@ -283,10 +297,10 @@ def _elements(writer: Writer, axis: int) -> str:
     return writer.layout.along("tl.arange(0, TILE)", axis)
 
 
-def _shifted(writer: Writer, walk: _Walk, first: Value, past: Value, mask: Mask, axis: int) -> None:
+def _shifted(writer: Writer, walk: Walk, first: Value, past: Value, mask: Mask, axis: int) -> None:
     """Tiles of elements that start elsewhere in each place."""
     end = _end(writer, past, "0", mask)
-    start = _loop_line(writer, f"range(0, {end}, TILE)")
+    start = loop_line(writer, f"range(0, {end}, TILE)")
     text = cast(f"{first.text} + {start} + {_elements(writer, axis)}", walk.dtype)
     _enter(writer, walk, Value(text, walk.dtype, first.axes | {axis}))
     inside = _under_bound(writer, walk, mask, is_met=False)
@@ -333,7 +347,7 @@ def _finish(
 # One by one
 
 
-def _one_by_one(writer: Writer, walk: _Walk, mask: Mask) -> None:
+def _one_by_one(writer: Writer, walk: Walk, mask: Mask) -> None:
     """A loop that stays one."""
     step = writer.used(walk.step)
     first = writer.used(walk.start)
@@ -341,11 +355,11 @@ def _one_by_one(writer: Writer, walk: _Walk, mask: Mask) -> None:
         raise Unfit("a loop's step is the thread's own")
     if first.axes:
         past = Value(f"({walk.bound.text} - {first.text})", walk.dtype, walk.bound.axes | first.axes)
-        start = _loop_line(writer, f"range(0, {_end(writer, past, '0', mask)}, {step.text})")
+        start = loop_line(writer, f"range(0, {_end(writer, past, '0', mask)}, {step.text})")
         index = Value(cast(f"{first.text} + {start}", walk.dtype), walk.dtype, first.axes)
     else:
         end = _end(writer, walk.bound, first.text, mask)
-        start = _loop_line(writer, f"range({first.text}, {end}, {step.text})")
+        start = loop_line(writer, f"range({first.text}, {end}, {step.text})")
         index = Value(cast(start, walk.dtype), walk.dtype)
     _enter(writer, walk, index)
     needs = walk.bound.axes or first.axes

@@ -54,7 +54,7 @@ _JOINS: Mapping[Operation, str] = {"sum": "tl.sum", "max": "tl.max", "greater": 
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """One of the conditions that a mask is made of."""
 
     text: str
@@ -63,11 +63,11 @@ class _Part:
     """Whether some element of each tile meets it, whatever the sizes."""
 
 
-Mask = tuple[_Part, ...]
+Mask = tuple[Part, ...]
 
 
 @dataclass(slots=True)
-class _Variable:
+class Variable:
     """What a name in C stands for."""
 
     key: object
@@ -118,14 +118,15 @@ class Writer:
     parameters: dict[str, str] = field(default_factory=dict)
     libraries: set[str] = field(default_factory=set)
     """`libdevice`, `multiplied`: what the text needs beside Triton's language."""
-    scopes: list[dict[str, _Variable]] = field(default_factory=list)
+    scopes: list[dict[str, Variable]] = field(default_factory=list)
     depth: int = 0
     tiled: int = 0
     """How many loops in tiles are around."""
     bounds: list[str] = field(default_factory=list)
     """Sizes, as expressions of the problem, that a tile must have where rows are taken whole."""
     has_grid_loop: bool = False
-    is_guard: bool = True
+    dots: int = 0
+    """Products of matrices that were written."""
     _taken: set[str] = field(default_factory=set)
     _made: int = 0
     _indent: int = 0
@@ -143,16 +144,16 @@ class Writer:
         names = names_in_triton(each.name for each in function.parameters)
         self._taken |= set(names.values())
         self.parameters = names
-        scope: dict[str, _Variable] = {}
+        scope: dict[str, Variable] = {}
         for each in function.parameters:
             dtype = dtype_of_c_type(each.c_type, self.language)
             if dtype is None or each.is_reference:
                 raise Unfit(f"the type of {each.name} has no name in Triton")
-            scope[each.name] = _Variable(each.name, names[each.name], dtype.name, is_pointer=each.is_pointer)
+            scope[each.name] = Variable(each.name, names[each.name], dtype.name, is_pointer=each.is_pointer)
         self.scopes.append(scope)
         mask: Mask = ()
         for text, axes in self.layout.masks:
-            mask = (*mask, _Part(text, axes, is_met=True))
+            mask = (*mask, Part(text, axes, is_met=True))
         self.block(function.body.statements, mask)
 
     def block(self, statements: tuple[nodes.Statement, ...], mask: Mask) -> None:
@@ -215,9 +216,9 @@ class Writer:
             self.block((yes,), self.under(condition, mask))
             return
         asked = self.bound(self._condition(condition, mask))  # once: a branch may store what it reads
-        self.block((yes,), (*mask, _Part(asked.text, asked.axes)))
+        self.block((yes,), (*mask, Part(asked.text, asked.axes)))
         other = self.bound(replace(asked, text=f"{asked.text} == 0"))
-        self.block((no,), (*mask, _Part(other.text, other.axes)))
+        self.block((no,), (*mask, Part(other.text, other.axes)))
 
     def under(self, condition: nodes.Expression, mask: Mask, *, is_not: bool = False) -> Mask:
         """A mask with the conditions of `a && b`, or of what is left by `if (a || b) return;`."""
@@ -227,7 +228,7 @@ class Writer:
             if is_not and asked is each:
                 made = replace(made, text=f"({made.text} == 0)")
             named = self.bound(made)
-            mask = (*mask, _Part(named.text, named.axes, self._is_met(asked)))
+            mask = (*mask, Part(named.text, named.axes, self._is_met(asked)))
         return mask
 
     def _opposite(self, node: nodes.Expression) -> nodes.Expression:
@@ -322,7 +323,7 @@ class Writer:
             text = self._fresh(name)
             self.axes[key] = self.axes.get(key, NOWHERE) | place.axes
             self.add(f"{text} = {self.spread(place, self.axes[key])}")
-            self.scopes[-1][name] = _Variable(key, text, dtype, mask, self.depth, is_pointer=True)
+            self.scopes[-1][name] = Variable(key, text, dtype, mask, self.depth, is_pointer=True)
             return
         made = None if declarator.initial is None else self._value(declarator.initial, mask)
         is_auto = made is not None and declarator.c_type.removeprefix("const ") == "auto"
@@ -337,7 +338,7 @@ class Writer:
         text_ = converted(made, dtype) if made.axes else cast(made.text, dtype)  # an argument that is 1 is a constant
         whole = Value(text_, dtype, made.axes)
         self.add(f"{text} = {self.spread(whole, own)}")
-        self.scopes[-1][name] = _Variable(key, text, dtype, mask, self.depth, place=made.place, starts_at_zero=is_zero)
+        self.scopes[-1][name] = Variable(key, text, dtype, mask, self.depth, place=made.place, starts_at_zero=is_zero)
 
     def _assign(self, target: nodes.Expression, operator: str, value: nodes.Expression, mask: Mask) -> None:
         if operator != "=":
@@ -351,7 +352,7 @@ class Writer:
             case _:
                 raise Unfit("it stores to what is neither a variable nor an element")
 
-    def _change(self, name: str, found: _Variable, made: Value, mask: Mask) -> None:
+    def _change(self, name: str, found: Variable, made: Value, mask: Mask) -> None:
         if found.is_pointer:
             raise Unfit(f"the pointer {name} moves along")
         if isinstance(found.key, str):
@@ -403,7 +404,7 @@ class Writer:
 
     # Masks
 
-    def _is_lane_part(self, part: _Part) -> bool:
+    def _is_lane_part(self, part: Part) -> bool:
         return self.layout.lane_axis is not None and part.axes == {self.layout.lane_axis} and part.is_met
 
     def _joined(self, parts: Mask) -> Value:
@@ -419,7 +420,7 @@ class Writer:
 
     def _mask_for(self, mask: Mask, axes: frozenset[int]) -> Value:
         """The mask of an access that differs along some axes: elsewhere it is made where any element asks for it."""
-        parts: list[_Part] = []
+        parts: list[Part] = []
         for each in mask:
             lacking = each.axes - axes
             if not lacking:
@@ -428,13 +429,13 @@ class Writer:
                 text = f"{each.text}.to(tl.int32)"
                 for axis in sorted(lacking):
                     text = f"tl.max({text}, axis={axis}, keep_dims=True)"
-                parts.append(_Part(f"({text} > 0)", each.axes - lacking))
+                parts.append(Part(f"({text} > 0)", each.axes - lacking))
         return self._joined(tuple(parts))
 
     def bound(self, value: Value) -> Value:
         """A name for what is computed now."""
         self._made += 1
-        name = f"{'mask' if value.dtype == 'bool' else 'test'}{self._made}"
+        name = f"{'mask' if value.dtype == 'bool' else 'tile'}{self._made}"
         self.add(f"{name} = {value.text}")
         return replace(value, text=name)
 
@@ -530,7 +531,7 @@ class Writer:
         """The mask for what is only computed under a condition; the same where nothing is loaded there."""
         if not any(isinstance(each, nodes.Element | nodes.Unary) for each in nodes.walk(node)):
             return mask
-        return (*mask, _Part(condition.text, condition.axes))
+        return (*mask, Part(condition.text, condition.axes))
 
     def _binary(self, operator: str, left: nodes.Expression, right: nodes.Expression, mask: Mask) -> Value:
         if operator in ("&&", "||"):
@@ -701,7 +702,7 @@ class Writer:
         self._taken.add(made)
         return made
 
-    def find(self, name: str) -> _Variable | None:
+    def find(self, name: str) -> Variable | None:
         """What a name stands for here."""
         return next((each[name] for each in reversed(self.scopes) if name in each), None)
 

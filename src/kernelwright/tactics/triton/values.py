@@ -20,7 +20,7 @@ from kernelwright.tactics.base import Unfit
 
 _INT_BYTES = 4
 """Of the least type that C computes in."""
-_MADE = re.compile(r"(mask|test|start)\d+|\w+_v\d+")
+_MADE = re.compile(r"(mask|tile|start)\d+|\w+_v\d+")
 """Names that are made here."""
 _OWN = frozenset((
     "tl", "triton", "libdevice", "BLOCK", "BLOCK_Y", "ROWS", "TILE", "GRID", "WHOLE", "BLOCK_M", "BLOCK_N", "BLOCK_K",
