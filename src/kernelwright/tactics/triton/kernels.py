@@ -19,6 +19,7 @@ from kernelwright.tactics.launch.plain_launch import plain_subject
 from kernelwright.tactics.launch.warp_rows import one_warp_a_block
 from kernelwright.tactics.reductions.inline_reductions import outlined
 from kernelwright.tactics.triton.layout import PLACES, Layout
+from kernelwright.tactics.triton.products import plain_product
 from kernelwright.tactics.triton.text import Writer, body_text
 from kernelwright.tactics.triton.values import names_in_triton
 from kernelwright.template.header import Header, expressions, launch_step
@@ -71,6 +72,7 @@ def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Cal
     for each in forms:
         yield _threads, lambda each=each: each  # type: ignore[misc]
         yield _threads, lambda each=each: plain_subject(each)  # type: ignore[misc]
+    yield _threads, lambda: plain_product(subject)
     for each in forms:
         for turned in (lambda each=each: each, lambda each=each: one_warp_a_block(each)):
             for is_free in (True, False):
