@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
 from kernelwright.source.span import Span
+from kernelwright.source.triton.reading import OPTIONS
 from kernelwright.space.parameter import Constraint, Parameter
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls
@@ -52,14 +54,41 @@ def kernel_in_triton(subject: Subject) -> Made:
     """
     if len(subject.header.steps) != 1:
         raise Unfit("its problem has several launches")
+    for name in OPTIONS:
+        if any(name in each.sizes for each in subject.problem.workloads):
+            raise Unfit(f"a size is called {name}, which is an option of Triton's launches")
     refuse_aliases(subject)
     reasons: list[Unfit] = []
     for write, form in _attempts(subject):
         try:
-            return write(form())
+            return _apart(subject, *write(form()))
         except Unfit as unfit:
             reasons.append(unfit)
     raise _telling(reasons)
+
+
+def _apart(subject: Subject, text: str, header: Header) -> Made:
+    """The same with other names for parameters whose names the problem has; Triton's own options are left out there."""
+    problem = subject.problem
+    taken = {each.name for each in problem.arguments}.union(*(each.sizes for each in problem.workloads))
+    kept = tuple(each for each in header.parameters if each.name not in taken & {*OPTIONS})
+    own = {*(each.name for each in kept), *header.defines} & taken
+    if len(kept) == len(header.parameters) and not own:
+        return text, header
+
+    def renamed(said: str) -> str:
+        return re.sub(r"\w+", lambda found: f"{found[0]}_OWN" if found[0] in own else found[0], said)
+
+    names = {each.name for each in header.parameters} - {each.name for each in kept}
+    limits = tuple(each for each in header.constraints if not names & each.expression.names)
+    (step,) = header.steps
+    return renamed(text), replace(
+        header,
+        parameters=tuple(replace(each, name=renamed(each.name)) for each in kept),
+        constraints=tuple(replace(each, expression=Expression.parse(renamed(each.expression.text))) for each in limits),
+        defines={renamed(name): each for name, each in header.defines.items()},
+        steps=(launch_step(step.entry, tuple(renamed(each.text) for each in step.grid), ()),),
+    )
 
 
 def _telling(reasons: list[Unfit]) -> Unfit:
