@@ -307,9 +307,7 @@ def base_allowance(dtype: Dtype, scale: Scale, *, sum_length: int, products: Pre
     return Allowance(base.rtol + cut, base.atol + cut * scale.values, "derived", because)
 
 
-def class_allowance(
-    dtype: Dtype, expected: FloatArray, *, sum_length: int, products: Precision = "ieee"
-) -> Allowance:
+def class_allowance(dtype: Dtype, expected: FloatArray, *, sum_length: int, products: Precision = "ieee") -> Allowance:
     """For data with NaN, infinities or the largest numbers in it: right is what is of the right class.
 
     Finite elements are held to a bound that is `CLASS_FACTOR` times wider than usual, around values whose magnitude
@@ -321,7 +319,9 @@ def class_allowance(
         is_by_row = _has_rows(expected.shape)
         typical = np.nanmedian(size, axis=-1, keepdims=True) if is_by_row else np.nanmedian(size, keepdims=True)
     base = base_allowance(
-        dtype, Scale(_TO_DEVIATION * np.nan_to_num(typical, nan=0.0), is_by_row), sum_length=sum_length,
+        dtype,
+        Scale(_TO_DEVIATION * np.nan_to_num(typical, nan=0.0), is_by_row),
+        sum_length=sum_length,
         products=products,
     )
     rtol = min(CLASS_RTOL_MAX, CLASS_FACTOR * base.rtol)

@@ -45,7 +45,7 @@ def in_triton(files: Mapping[str, bytes], source: Path) -> dict[str, bytes]:
     except Unfit as unfit:
         raise UsageError(
             f"{subject.entry!r} of {source.name} does not become Triton: {unfit.reason}",
-            hint="leave out --triton: maps are written in Triton that have one launch and check their bound along x",
+            hint="leave out --triton, which writes maps, rows, reductions and products with one launch",
         ) from None
     name = f"{source.stem}_triton.py"
     toml = files["problem.toml"].decode()

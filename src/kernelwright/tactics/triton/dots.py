@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import math_function
 from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.triton import loops
+from kernelwright.tactics.triton.layout import Mask
+from kernelwright.tactics.triton.text import Writer
 from kernelwright.tactics.triton.values import NOWHERE, Value, bare, converted, terms
-
-if TYPE_CHECKING:
-    from kernelwright.tactics.triton.text import Mask, Writer
 
 _NARROW = ("float16", "bfloat16")
 
@@ -29,7 +28,7 @@ class _Sum:
 
 def write_dot(writer: Writer, walk: loops.Walk, mask: Mask) -> bool:
     """The loop as `tl.dot` of tiles along both axes; False, and nothing written, where it is none."""
-    before = len(writer.lines), writer._made, set(writer._taken)
+    before = len(writer.lines), writer.made, set(writer.taken)
     try:
         found = _sum_of(writer, walk, mask)
         del writer.lines[before[0] :]
@@ -38,7 +37,7 @@ def write_dot(writer: Writer, walk: loops.Walk, mask: Mask) -> bool:
             return True
     except Unfit:
         del writer.lines[before[0] :]
-    writer._made, writer._taken = before[1:]
+    writer.made, writer.taken = before[1:]
     return False
 
 
@@ -109,7 +108,7 @@ def _said(node: Any, known: Mapping[str, nodes.Expression]) -> Any:
         return known[node.name]
     if isinstance(node, tuple):
         return tuple(_said(each, known) for each in node)
-    if not is_dataclass(node) or not hasattr(node, "place"):
+    if not is_dataclass(node) or isinstance(node, type) or not hasattr(node, "place"):
         return node
     changes = {each.name: _said(getattr(node, each.name), known) for each in fields(node) if each.name != "place"}
     return replace(node, **changes)
@@ -120,36 +119,36 @@ def _write(writer: Writer, walk: loops.Walk, found: _Sum, mask: Mask) -> None:
     assert outer is not None
     if outer.dtype not in ("float32", *_NARROW):
         raise Unfit("products are summed in a type that has no tl.dot")
-    total = writer._fresh(f"{found.name}_all")
+    total = writer.fresh(f"{found.name}_all")
     shape = writer.layout.shape(frozenset((0, 1)))
     writer.add(f"{total} = tl.zeros({shape}, tl.float32)")
     first = walk.start.text if walk.start.is_literal else converted(walk.start, walk.dtype)
     start = loops.loop_line(writer, f"range({first}, {walk.bound.text}, TILE)")
     rows = _factor(writer, walk, (start, "[None, :]", 1), found.rows, mask)
     columns = _factor(writer, walk, (start, "[:, None]", 0), found.columns, mask)
+    if not {rows.dtype, columns.dtype} <= {"float32", *_NARROW}:
+        raise Unfit("its factors have types that tl.dot does not multiply")
     if rows.dtype != columns.dtype or rows.dtype not in _NARROW:
         rows, columns = (replace(each, text=converted(each, "float32"), dtype="float32") for each in (rows, columns))
     precision = ', input_precision="ieee"' if rows.dtype == "float32" else ""
     writer.add(f"{total} = tl.dot({rows.text}, {columns.text}, {total}{precision})")
     writer.indented(-1)
     writer.depth -= 1
-    before = writer._named(found.name)
+    before = writer.named(found.name)
     made = Value(total, "float32", frozenset((0, 1)))
     if not outer.starts_at_zero:
         made = replace(made, text=f"({before.text} + {total})")
-    writer._change(found.name, outer, replace(made, text=converted(made, outer.dtype), dtype=outer.dtype), mask)
+    writer.change(found.name, outer, replace(made, text=converted(made, outer.dtype), dtype=outer.dtype), mask)
 
 
-def _factor(
-    writer: Writer, walk: loops.Walk, place: tuple[str, str, int], node: nodes.Expression, mask: Mask
-) -> Value:
+def _factor(writer: Writer, walk: loops.Walk, place: tuple[str, str, int], node: nodes.Expression, mask: Mask) -> Value:
     """One factor as a tile; zero behind the loop's end."""
     start, shape, axis = place
     own = 1 - axis
     if any(each.axes - {own} and not each.is_met for each in mask):
         raise Unfit("a condition on both axes is around a product")
     kept = tuple(each for each in mask if each.axes <= {own})
-    name = writer._fresh(walk.name)
+    name = writer.fresh(walk.name)
     writer.add(f"{name} = {start} + tl.arange(0, TILE){shape}")
     bound = writer.bound(Value(f"({name} < {walk.bound.text})", "bool", frozenset((axis,))))
     key = (walk.key, axis)

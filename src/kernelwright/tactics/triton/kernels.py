@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
+from kernelwright.source.builtin_functions import barrier_scope
 from kernelwright.source.span import Span
 from kernelwright.source.triton.reading import OPTIONS
 from kernelwright.space.parameter import Constraint, Parameter
@@ -20,6 +22,8 @@ from kernelwright.tactics.common.loop_reductions import Operation
 from kernelwright.tactics.launch.plain_launch import plain_subject
 from kernelwright.tactics.launch.warp_rows import one_warp_a_block
 from kernelwright.tactics.reductions.inline_reductions import outlined
+from kernelwright.tactics.triton import loops
+from kernelwright.tactics.triton.dots import write_dot
 from kernelwright.tactics.triton.layout import PLACES, Layout
 from kernelwright.tactics.triton.products import plain_product
 from kernelwright.tactics.triton.text import Writer, body_text
@@ -36,6 +40,7 @@ _DOT = (
     Parameter("BLOCK_Y", (16, 32, 64, 128, 256), 64, "rows of a program"),
     Parameter("TILE", (16, 32, 64, 128), 32, "elements that are multiplied at once"),
 )
+_LOOPS = partial(loops.write, write_dot=write_dot)
 
 Made = tuple[str, Header]
 
@@ -64,7 +69,7 @@ def kernel_in_triton(subject: Subject) -> Made:
             return _apart(subject, *write(form()))
         except Unfit as unfit:
             reasons.append(unfit)
-    raise _telling(reasons)
+    raise _telling(subject, reasons)
 
 
 def _apart(subject: Subject, text: str, header: Header) -> Made:
@@ -91,23 +96,36 @@ def _apart(subject: Subject, text: str, header: Header) -> Made:
     )
 
 
-def _telling(reasons: list[Unfit]) -> Unfit:
-    """The reason that says where: the first with a line, else the first."""
-    return next((each for each in reasons if each.reason.startswith("line ")), reasons[0])
+def _telling(subject: Subject, reasons: list[Unfit]) -> Unfit:
+    """The reason that says where: the first with a line; else the first, and where threads meet or it starts."""
+    found = next((each for each in reasons if each.reason.startswith("line ")), None)
+    if found is not None:
+        return found
+    function = subject.analysis.function
+    calls = (each for each in nodes.walk(function.body) if isinstance(each, nodes.Call))
+    met = next((each.place for each in calls if barrier_scope(each.function) is not None), function.name_place)
+    return Unfit(f"line {met.span.line(subject.source)}: {reasons[0].reason}")
 
 
 def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Callable[[], Subject]]]:
+    """Ways to write a kernel, each with the form of it that is written, the plainest first."""
     forms = [subject, *([subject.normal] if subject.normal is not None and subject.normal is not subject else [])]
     for each in forms:
-        yield _threads, lambda each=each: each  # type: ignore[misc]
-        yield _threads, lambda each=each: plain_subject(each)  # type: ignore[misc]
-    yield _threads, lambda: plain_product(subject)
+        yield _threads, partial(_as_it_is, each)
+        yield _threads, partial(plain_subject, each)
+    yield _threads, partial(plain_product, subject)
     for each in forms:
-        for turned in (lambda each=each: each, lambda each=each: one_warp_a_block(each)):
+        for turned in (_as_it_is, one_warp_a_block):
             for is_free in (True, False):
-                yield (lambda s, is_free=is_free: _rows(s, is_free=is_free)), (  # type: ignore[misc]
-                    lambda turned=turned: outlined(turned())[0]
-                )
+                yield partial(_rows, is_free=is_free), partial(_outlined, turned, each)
+
+
+def _as_it_is(subject: Subject) -> Subject:
+    return subject
+
+
+def _outlined(turned: Callable[[Subject], Subject], subject: Subject) -> Subject:
+    return outlined(turned(subject))[0]
 
 
 # Threads that do not meet
@@ -150,21 +168,19 @@ def _threads_in(subject: Subject, along: dict[str, Axis], kind: str) -> Made:
     if kind == "dots" and not has_y:
         raise Unfit("its output has no rows and columns")
     extents_ = (*(("BLOCK_Y",) if has_y else ()), "BLOCK", *(("TILE",) if has_tiles else ()))
-    places = {axis: frozenset((index,)) if index < 2 and has_y or axis == "x" else frozenset[int]()
+    places = {axis: frozenset((index,)) if (index < 2 and has_y) or axis == "x" else frozenset[int]()
               for axis, index in (("x", int(has_y)), ("y", 0 if has_y else 9), ("z", 9)) if axis in along}  # fmt: skip
     layout = Layout(
         "threads", extents_, places, {axis: number(each.block) for axis, each in covered.items()},
         {axis: each.total for axis, each in along.items()}, len(extents_) - 1 if has_tiles else None, is_wide=wide,
         has_dots=kind == "dots",
     )  # fmt: skip
-    lines, names, writer = body_text(subject, layout, {})
+    lines, names, writer = body_text(subject, layout, {}, _LOOPS)
     if kind and not any("TILE" in line for line in lines):
         raise Unfit("no loop of it is walked in tiles")
     setup = [f"{PLACES[axis]} = {_place_line(layout, axis, index)}" for index, axis in enumerate(AXES) if axis in along]
     last = max(along)
-    grid = tuple(
-        _programs(along[axis].total if axis in along else "1", layout, axis) for axis in AXES if axis <= last
-    )
+    grid = tuple(_programs(along[axis].total if axis in along else "1", layout, axis) for axis in AXES if axis <= last)
     if layout.has_dots:
         return _made(subject, layout, writer, ([*setup, *lines], names), list(_DOT), grid)
     parameters = [Parameter("BLOCK", _blocks(layout), 256 if len(extents_) == 1 else 16, "places of a program")]
@@ -219,10 +235,11 @@ def _rows(subject: Subject, *, is_free: bool) -> Made:
         "rows", ("ROWS", "TILE" if is_free else str(size)), {}, {"x": size, "y": 1, "z": 1},
         {"row": shape["x"].grid}, 1, ((("in_grid"), frozenset((0,))),), is_free, _has_wide_places(subject),
     )  # fmt: skip
-    lines, names, writer = body_text(subject, layout, joins)
+    lines, names, writer = body_text(subject, layout, joins, _LOOPS)
     extent = layout.extents[1]
+    wide = ".to(tl.int64)" if layout.is_wide else ""
     setup = [
-        f"row = tl.program_id(0){'.to(tl.int64)' if layout.is_wide else ''} * ROWS + {layout.along('tl.arange(0, ROWS)', 0)}",
+        f"row = tl.program_id(0){wide} * ROWS + {layout.along('tl.arange(0, ROWS)', 0)}",
         f"lane = {layout.along(f'tl.arange(0, {extent})', 1)}",
         "in_grid = row < GRID",
         *(f"{PLACES[axis]} = tl.program_id({index})" for index, axis in enumerate(AXES[1:], 1)
@@ -278,9 +295,7 @@ def _made(
         constants.append("GRID")
     entry = names_in_triton((subject.analysis.function.name, *names.values()))[subject.analysis.function.name]
     step = launch_step(entry, grid, ())
-    header = Header(
-        parameters=tuple(parameters), constraints=tuple(constraints), defines={}, steps=(step,), mark="#"
-    )
+    header = Header(parameters=tuple(parameters), constraints=tuple(constraints), defines={}, steps=(step,), mark="#")
     return _source(entry, lines, list(names.values()), constants, writer.libraries), header
 
 

@@ -16,6 +16,36 @@ PLACES = {"x": "at", "y": "at_y", "z": "at_z"}
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One of the conditions that a mask is made of."""
+
+    text: str
+    axes: frozenset[int]
+    is_met: bool = False
+    """Whether some element of each tile meets it, whatever the sizes."""
+
+
+Mask = tuple[Part, ...]
+
+
+@dataclass(slots=True)
+class Variable:
+    """What a name in C stands for."""
+
+    key: object
+    """Of its axes, the same each time that the body is written."""
+    text: str
+    dtype: str
+    mask: Mask = ()
+    depth: int = 0
+    """Loops around its declaration."""
+    is_pointer: bool = False
+    place: str = ""
+    starts_at_zero: bool = False
+    """Whether it is a sum of a lane's own, which is 0 in lanes that had nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """The axes of a tile, and what a kernel's words for its thread's place mean there.
 
@@ -95,8 +125,14 @@ class Layout:
         if self.kind != "rows":
             return ""
         for index, axis in enumerate(AXES):
-            group, local = (f"blockIdx.{axis}", f"get_group_id({index})"), (f"threadIdx.{axis}", f"get_local_id({index})")
-            size, grid = (f"blockDim.{axis}", f"get_local_size({index})"), (f"gridDim.{axis}", f"get_num_groups({index})")
+            group, local = (
+                (f"blockIdx.{axis}", f"get_group_id({index})"),
+                (f"threadIdx.{axis}", f"get_local_id({index})"),
+            )
+            size, grid = (
+                (f"blockDim.{axis}", f"get_local_size({index})"),
+                (f"gridDim.{axis}", f"get_num_groups({index})"),
+            )
             if query in group:
                 return "row" if axis == "x" else axis
             if query in local:

@@ -1,20 +1,18 @@
-"""Loops of a thread as loops over tiles: elements that lanes share, elements that are joined, or one after the other."""
+"""Loops of a thread as loops over tiles: of elements that lanes share or that are joined, or one after the other."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.combiners import combined_variables
 from kernelwright.tactics.common.loop_reductions import Joined
-from kernelwright.tactics.triton import dots
+from kernelwright.tactics.triton.layout import Mask, Part, Variable
+from kernelwright.tactics.triton.text import Writer
 from kernelwright.tactics.triton.values import NOWHERE, Value, c_dtype, cast, converted, is_float
-
-if TYPE_CHECKING:
-    from kernelwright.tactics.triton.text import Mask, Part, Variable, Writer
 
 _FEW = 16
 """Iterations that are not worth a tile."""
@@ -39,8 +37,8 @@ class Walk:
     """The bound as an expression of the problem; empty where it is none."""
 
 
-def write(writer: Writer, loop: nodes.Loop, mask: Mask) -> None:
-    """A loop.
+def write(writer: Writer, loop: nodes.Loop, mask: Mask, *, write_dot: Callable[[Writer, Walk, Mask], bool]) -> None:
+    """A loop; `write_dot` writes one that is a product of matrices, and says whether.
 
     Raises:
         Unfit: it counts, or carries something on, in a way that has no words in Triton.
@@ -55,7 +53,7 @@ def write(writer: Writer, loop: nodes.Loop, mask: Mask) -> None:
         writer.has_grid_loop = True
         size = "TILE" if writer.layout.is_free else str(writer.layout.sizes["x"])
         _over_lanes(writer, walk, mask, f"row * {size} + lane")
-    elif writer.layout.has_dots and places[1] == "one" and dots.write_dot(writer, walk, mask):
+    elif writer.layout.has_dots and places[1] == "one" and write_dot(writer, walk, mask):
         writer.dots += 1
     elif places[1] == "one" and (joined := _joined_tiles(writer, walk)) is not None:
         _in_tiles(writer, walk, joined, mask)
@@ -84,7 +82,7 @@ def _walk(writer: Writer, loop: nodes.Loop, mask: Mask) -> Walk:
     if is_float(bound.dtype) or is_float(start.dtype):
         raise Unfit("a loop counts in fractions")
     one = Value("1", "int32", is_literal=True)
-    step = one if header.step is None else writer._value(header.step, mask)
+    step = one if header.step is None else writer.place_or_value(header.step, mask)
     return Walk(loop, body, header.variable, key, dtype, start, bound, step, limit)
 
 
@@ -103,7 +101,7 @@ def _start(writer: Writer, loop: nodes.Loop, header: LoopHeader, mask: Mask) -> 
         if others or declared.name != header.variable or declared.initial is None:
             raise Unfit("how a loop counts has no words in Triton")
         dtype = c_dtype(declared.c_type, writer.language)
-        return writer._value(declared.initial, mask), declared.place.span.start, dtype
+        return writer.place_or_value(declared.initial, mask), declared.place.span.start, dtype
     found = writer.find(header.variable)
     end = loop.place.span.end
     body = writer.subject.analysis.function.body
@@ -114,7 +112,7 @@ def _start(writer: Writer, loop: nodes.Loop, header: LoopHeader, mask: Mask) -> 
     if loop.initial is not None and not isinstance(initial, nodes.Assign):
         raise Unfit("how a loop counts has no words in Triton")
     first = initial.value if isinstance(initial, nodes.Assign) else nodes.Name(loop.place, header.variable)
-    return writer._value(first, mask), loop.place.span.start, found.dtype
+    return writer.place_or_value(first, mask), loop.place.span.start, found.dtype
 
 
 # Tiles
@@ -151,21 +149,17 @@ def _end(writer: Writer, bound: Value, first: str, mask: Mask) -> str:
     """A number that no place's bound exceeds."""
     if not bound.axes:
         return bound.text
-    asked = writer._mask_for(mask, bound.axes)
+    asked = writer.mask_for(mask, bound.axes)
     text = f"tl.where({asked.text}, {bound.text}, {first})" if asked.text else bound.text
-    writer.add(f"{(name := writer._fresh('last'))} = tl.max({_flat(writer, text, bound.axes)})")
+    name = writer.fresh("last")
+    writer.add(f"{name} = tl.max({text})")
     return name
-
-
-def _flat(writer: Writer, text: str, axes: frozenset[int]) -> str:
-    del writer, axes
-    return text
 
 
 def loop_line(writer: Writer, walked: str) -> str:
     """The head of a loop; its variable. What follows stands in it."""
-    writer._made += 1
-    start = f"start{writer._made}"
+    writer.made += 1
+    start = f"start{writer.made}"
     writer.add(f"for {start} in {walked}:")
     writer.indented(1)
     writer.depth += 1
@@ -173,29 +167,25 @@ def loop_line(writer: Writer, walked: str) -> str:
 
 
 def _enter(writer: Writer, walk: Walk, index: Value) -> None:
-    text = writer._fresh(walk.name)
+    text = writer.fresh(walk.name)
     writer.add(f"{text} = {index.text}")
     writer.axes[walk.key] = writer.axes.get(walk.key, NOWHERE) | index.axes
     writer.scopes.append({walk.name: variable(walk, text, writer.depth)})
 
 
 def _under_bound(writer: Writer, walk: Walk, mask: Mask, *, is_met: bool) -> Mask:
-    own = writer._named(walk.name)
+    own = writer.named(walk.name)
     asked = writer.bound(Value(f"({own.text} < {walk.bound.text})", "bool", own.axes | walk.bound.axes))
     return (*mask, replace(part(asked), is_met=is_met))
 
 
 def variable(walk: Walk, text: str, depth: int) -> Variable:
     """A loop's own."""
-    from kernelwright.tactics.triton.text import Variable
-
     return Variable(walk.key, text, walk.dtype, (), depth)
 
 
 def part(value: Value) -> Part:
     """A condition as a part of a mask."""
-    from kernelwright.tactics.triton.text import Part
-
     return Part(value.text, value.axes)
 
 
@@ -263,8 +253,6 @@ def _stores_apart(subject: Subject, loop: nodes.Loop) -> bool:
 
 def _in_tiles(writer: Writer, walk: Walk, joined: tuple[Joined, ...], mask: Mask) -> None:
     """A loop whose iterations are elements of a tile, which are joined behind it."""
-    from kernelwright.tactics.triton.text import Variable
-
     axis = writer.layout.tile_axis
     assert axis is not None
     outer = {each.name: found for each in joined if (found := writer.find(each.name)) is not None}
@@ -272,8 +260,8 @@ def _in_tiles(writer: Writer, walk: Walk, joined: tuple[Joined, ...], mask: Mask
     for each in joined:
         key = (walk.key, each.name)
         writer.axes[key] = writer.axes.get(key, NOWHERE) | {axis}
-        made = writer._named(each.name)
-        text = writer._fresh(f"{each.name}_all")
+        made = writer.named(each.name)
+        text = writer.fresh(f"{each.name}_all")
         before = Value(_begin(each, joined, made), made.dtype, NOWHERE if not each.is_idempotent else made.axes)
         if each.is_idempotent:
             writer.axes[key] |= made.axes
@@ -290,7 +278,7 @@ def _in_tiles(writer: Writer, walk: Walk, joined: tuple[Joined, ...], mask: Mask
         _tiles(writer, walk, mask, ("TILE", f"{{}} + {_elements(writer, axis)}", frozenset((axis,)), text))
     writer.scopes.pop()
     for each in joined:
-        _finish(writer, each, joined, own, outer, mask, axis)
+        _finish(writer, each, own, outer, mask, axis)
 
 
 def _elements(writer: Writer, axis: int) -> str:
@@ -320,28 +308,28 @@ def _begin(each: Joined, joined: tuple[Joined, ...], made: Value) -> str:
 
 
 def _finish(
-    writer: Writer, each: Joined, joined: tuple[Joined, ...], own: dict, outer: dict, mask: Mask, axis: int
-) -> None:  # type: ignore[type-arg]
+    writer: Writer, each: Joined, own: Mapping[str, Variable], outer: Mapping[str, Variable], mask: Mask, axis: int
+) -> None:
     """What all elements of a tile make of a variable, behind its loop."""
     lanes = own[each.name]
     value = Value(lanes.text, lanes.dtype, writer.axes[lanes.key])
     if each.leader is not None:
-        leader, new = own[each.leader.name], writer._named(each.leader.name)
+        leader, new = own[each.leader.name], writer.named(each.leader.name)
         if each.adjustment == "chosen":
             sign = "<" if each.leader.plain == "max" else ">"
             text = f"tl.where({leader.text} {sign} {new.text}, {_LARGEST[value.dtype]}, {value.text})"
         else:
-            moved = writer._call(each.adjustment, [Value(f"({leader.text} - {new.text})", new.dtype)])
+            moved = writer.call(each.adjustment, [Value(f"({leader.text} - {new.text})", new.dtype)])
             text = f"{value.text} * tl.where({leader.text} == {new.text}, 1.0, {moved.text})"
         value = replace(value, text=text, axes=value.axes | writer.axes[leader.key] | new.axes)
     made = writer.reduced(value, each.operation, axis)
-    before = writer._named(each.name)
+    before = writer.named(each.name)
     if not each.is_idempotent:
         sign = "+" if each.operation == "sum" else "*"
         is_needed = not (outer[each.name].starts_at_zero and sign == "+")
         text = f"({before.text} {sign} {made.text})" if is_needed else made.text
         made = replace(made, text=text, axes=made.axes | before.axes)
-    writer._change(each.name, outer[each.name], made, mask)
+    writer.change(each.name, outer[each.name], made, mask)
 
 
 # One by one

@@ -43,7 +43,6 @@ class _Order:
     rows: str
     columns: str
     length: str
-    batch: str
     left: str
     right: str
     is_turned: tuple[bool, bool, bool]
@@ -57,9 +56,8 @@ class _Order:
 
     def _text(self, one: str, ones: str, other: str, others: str, *, is_turned: bool) -> str:
         if is_turned:
-            one, ones, other, others = other, others, one, ones
-        start = f"kw_batch * {ones} * {others} + " if self.batch else ""
-        return f"{start}({one}) * {others} + {other}"
+            one, other, others = other, one, ones
+        return f"({one}) * {others} + {other}"
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,8 @@ def _scalars(subject: Subject) -> dict[str, str]:
 def _orders(names: Mapping[str, str], read: list[str]) -> Iterator[_Order]:
     for left, right in itertools.permutations(read, 2):
         for m, n, k in itertools.product(names, repeat=3):
-            for turned in itertools.product((False, True), repeat=3):
-                yield _Order(m, n, k, "", left, right, turned)
+            for a, b, c in itertools.product((False, True), repeat=3):
+                yield _Order(m, n, k, left, right, (a, b, c))
 
 
 def _stores(subject: Subject, out: str) -> Iterator[_Stored]:
@@ -145,13 +143,15 @@ def _sizes(subject: Subject, names: Mapping[str, str], turn: int) -> dict[str, i
     return {**subject.sizes()[0], **{name: _SIZES[(i + turn) % len(own)] for i, name in enumerate(own)}}
 
 
+_KEPT = 8
 _RUNS: dict[object, tuple[Launched, BlockReplay]] = {}
 
 
 def _run(subject: Subject, sizes: Mapping[str, int], block: int) -> tuple[Launched, BlockReplay]:
     key = (subject.source, subject.entry, subject.header.steps, tuple(sorted(sizes.items())), block)
     if key not in _RUNS:
-        _RUNS.clear() if len(_RUNS) > 8 else None
+        if len(_RUNS) > _KEPT:
+            _RUNS.clear()
         launch = launched(subject, sizes, floats(subject, 1))
         _RUNS[key] = launch, run_block(subject, launch, block % launch.blocks, 1, _STEPS)
     return _RUNS[key]
@@ -220,7 +220,10 @@ def _written(subject: Subject, order: _Order, stored: _Stored, out: str, names: 
         column, row = "get_global_id(0)", "get_global_id(1)"
     else:
         column, row = (f"blockIdx.{axis} * blockDim.{axis} + threadIdx.{axis}" for axis in "xy")
-    factors = (_converted(types[order.left], f"{order.left}[{left}]"), _converted(types[order.right], f"{order.right}[{right}]"))
+    factors = (
+        _converted(types[order.left], f"{order.left}[{left}]"),
+        _converted(types[order.right], f"{order.right}[{right}]"),
+    )
     lines = [
         f"int kw_column = {column}, kw_row = {row};",
         f"if (kw_row >= {order.rows} || kw_column >= {order.columns}) return;",
@@ -234,7 +237,10 @@ def _written(subject: Subject, order: _Order, stored: _Stored, out: str, names: 
     between = data[function.name_place.span.end : function.body.place.span.start].decode("utf-8", "surrogatepass")
     head = "__kernel void" if subject.language == "opencl" else "__global__ void"
     text = f"{head} {function.name}{between}{{ {' '.join(lines)} }}"
-    before, behind = data[:start].decode("utf-8", "surrogatepass"), data[function.place.span.end :].decode("utf-8", "surrogatepass")
+    before, behind = (
+        data[:start].decode("utf-8", "surrogatepass"),
+        data[function.place.span.end :].decode("utf-8", "surrogatepass"),
+    )
     grid = (f"ceil_div({names[order.columns]}, 16)", f"ceil_div({names[order.rows]}, 16)")
     step = only_shape(subject)
     none = None if step.shared_bytes is None else "0"
@@ -250,7 +256,7 @@ def _converted(c_type: str, text: str) -> str:
 def _declarations(subject: Subject, order: _Order, stored: _Stored, names: Mapping[str, str]) -> list[str]:
     """What the stored expression is made of, by the row and the column."""
     sizes = _sizes(subject, names, 0)
-    launch, run = _run(subject, sizes, 0)
+    launch, _ = _run(subject, sizes, 0)
     threads = np.arange(launch.threads)
     whole = np.zeros(launch.threads, np.int64)
     offsets = values_of(subject, launch, slice_of(subject, stored.target), whole, threads, {})
@@ -272,5 +278,4 @@ def _declarations(subject: Subject, order: _Order, stored: _Stored, names: Mappi
             found[each.name] = f"const {own.c_type.removeprefix('const ')} {each.name} = {same};"
 
     name(stored.value)
-    del run
     return list(found.values())

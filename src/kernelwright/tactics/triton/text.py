@@ -6,8 +6,9 @@ block with all axes, of extent 1 along those that it does not depend on, so that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.source import nodes
@@ -17,8 +18,8 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.loop_reductions import Operation
 from kernelwright.tactics.common.thread_queries import query_text
-from kernelwright.tactics.triton import loops
-from kernelwright.tactics.triton.layout import Layout
+from kernelwright.tactics.triton.functions import called
+from kernelwright.tactics.triton.layout import Layout, Mask, Part, Variable
 from kernelwright.tactics.triton.values import (
     NOWHERE,
     Value,
@@ -32,20 +33,8 @@ from kernelwright.tactics.triton.values import (
     literal_value,
     names_in_triton,
     terms,
-    triton_type,
 )
 
-_BY_FLOAT = {
-    "exp": "tl.exp", "exp2": "tl.exp2", "log": "tl.log", "log2": "tl.log2", "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt",
-    "sin": "tl.sin", "cos": "tl.cos", "erf": "tl.erf", "floor": "tl.floor", "ceil": "tl.ceil", "fabs": "tl.abs",
-    "tanh": "libdevice.tanh", "pow": "libdevice.pow", "log1p": "libdevice.log1p", "expm1": "libdevice.expm1",
-}  # fmt: skip
-"""Functions of float32 and float64, without the spelling for a type."""
-_OF_TWO = {"max": "tl.maximum", "fmax": "tl.maximum", "min": "tl.minimum", "fmin": "tl.minimum"}
-_CONVERSIONS = {
-    "__half2float": "float32", "__float2half": "float16", "__float2half_rn": "float16", "__bfloat162float": "float32",
-    "__float2bfloat16": "bfloat16", "__float2bfloat16_rn": "bfloat16",
-}  # fmt: skip
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _ATOMICS = {"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"}
@@ -53,52 +42,26 @@ _JOINS: Mapping[Operation, str] = {"sum": "tl.sum", "max": "tl.max", "greater": 
                                    "less": "tl.min"}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One of the conditions that a mask is made of."""
-
-    text: str
-    axes: frozenset[int]
-    is_met: bool = False
-    """Whether some element of each tile meets it, whatever the sizes."""
-
-
-Mask = tuple[Part, ...]
-
-
-@dataclass(slots=True)
-class Variable:
-    """What a name in C stands for."""
-
-    key: object
-    """Of its axes, the same each time that the body is written."""
-    text: str
-    dtype: str
-    mask: Mask = ()
-    depth: int = 0
-    """Loops around its declaration."""
-    is_pointer: bool = False
-    place: str = ""
-    starts_at_zero: bool = False
-    """Whether it is a sum of a lane's own, which is 0 in lanes that had nothing to do."""
+WriteLoop: TypeAlias = "Callable[[Writer, nodes.Loop, Mask], None]"
 
 
 def body_text(
-    subject: Subject, layout: Layout, joins: Mapping[Span, Operation]
-) -> tuple[tuple[str, ...], dict[str, str], "Writer"]:
+    subject: Subject, layout: Layout, joins: Mapping[Span, Operation], write_loop: WriteLoop
+) -> tuple[tuple[str, ...], dict[str, str], Writer]:
     """The lines of a kernel's body, and its parameters' names.
 
     Args:
         subject: whose kernel is written.
         layout: what a program does.
         joins: by the place of a call, what it joins the values of a block's threads by.
+        write_loop: writes a loop.
 
     Raises:
         Unfit: something in it has no words in Triton.
     """
     axes: dict[object, frozenset[int]] = {}
     while True:
-        writer = Writer(subject, layout, joins, axes)
+        writer = Writer(subject, layout, joins, axes, write_loop)
         before = dict(axes)
         writer.body()
         if axes == before:
@@ -114,6 +77,7 @@ class Writer:
     joins: Mapping[Span, Operation]
     axes: dict[object, frozenset[int]]
     """By variable, along which it may differ; grows from one writing to the next."""
+    write_loop: WriteLoop
     lines: list[str] = field(default_factory=list)
     parameters: dict[str, str] = field(default_factory=dict)
     libraries: set[str] = field(default_factory=set)
@@ -127,8 +91,8 @@ class Writer:
     has_grid_loop: bool = False
     dots: int = 0
     """Products of matrices that were written."""
-    _taken: set[str] = field(default_factory=set)
-    _made: int = 0
+    taken: set[str] = field(default_factory=set)
+    made: int = 0
     _indent: int = 0
 
     @property
@@ -142,7 +106,7 @@ class Writer:
         """All of a kernel."""
         function = self.subject.analysis.function
         names = names_in_triton(each.name for each in function.parameters)
-        self._taken |= set(names.values())
+        self.taken |= set(names.values())
         self.parameters = names
         scope: dict[str, Variable] = {}
         for each in function.parameters:
@@ -171,7 +135,7 @@ class Writer:
                 self.statement(each, mask)
         self.scopes.pop()
 
-    def told(self, node: nodes.Node) -> "_Told":
+    def told(self, node: nodes.Node) -> _Told:
         """A context in which a refusal gets the line that it is about."""
         return _Told(node, self.subject.source)
 
@@ -203,7 +167,7 @@ class Writer:
             case nodes.If(condition=condition, yes=yes, no=no):
                 self._if(condition, yes, no, mask)
             case nodes.Loop():
-                loops.write(self, statement, mask)
+                self.write_loop(self, statement, mask)
             case nodes.Return():
                 raise Unfit("it returns from inside a branch that does more, or from a loop")
             case nodes.Jump(word=word):
@@ -238,7 +202,7 @@ class Writer:
 
     def _is_fractional(self, node: nodes.Binary) -> bool:
         before = len(self.lines)
-        value = self._value(node.left, ()), self._value(node.right, ())
+        value = self.place_or_value(node.left, ()), self.place_or_value(node.right, ())
         del self.lines[before:]
         return any(is_float(each.dtype) for each in value)
 
@@ -252,7 +216,7 @@ class Writer:
         if not isinstance(bare(right), nodes.Name):
             return False
         before = len(self.lines)
-        place = self._value(left, ()).place
+        place = self.place_or_value(left, ()).place
         del self.lines[before:]
         total = self.layout.totals.get(place)
         scalar = self.subject.scalar(bare(right).name)  # type: ignore[union-attr]
@@ -281,7 +245,7 @@ class Writer:
 
     def _effect(self, call: nodes.Call, mask: Mask) -> None:
         if barrier_scope(call.function) is not None:
-            self.barrier(call.place.span)
+            self.barrier()
             return
         atomic = atomic_operation(call.function)
         if atomic in _ATOMICS and len(call.arguments) == 2:
@@ -293,22 +257,22 @@ class Writer:
 
     def _atomic(self, word: str, call: nodes.Call, mask: Mask) -> None:
         dtype, place = self._pointer(call.arguments[0], mask)
-        value = self._value(call.arguments[1], mask)
+        value = self.place_or_value(call.arguments[1], mask)
         own = self.layout.thread_axes
         masked = frozenset().union(*(each.axes for each in mask if self._is_lane_part(each)))
         if self.layout.lane_axis is not None and self.layout.lane_axis not in place.axes | value.axes:
             own = own - {self.layout.lane_axis} if masked else own
-        if own - place.axes - value.axes and self.layout.is_free and not masked:
+        is_own = self.layout.lane_axis in place.axes | value.axes and not self.tiled
+        if self.layout.is_free and (is_own or (own - place.axes - value.axes and not masked)):
             raise Unfit("each thread of a block changes the same element")
         self._store_text(word, place, converted(value, dtype), value.axes | own, mask)
 
-    def barrier(self, at: Span) -> None:
+    def barrier(self) -> None:
         """Threads of a program meet, where one may load later what another has stored."""
         facts = self.subject.analysis.facts
         written = {each.array for each in facts.accesses if each.kind != "read" and each.space == "global"}
         if any(each.array in written and each.kind != "write" for each in facts.accesses):
             self.add("tl.debug_barrier()")
-        del at
 
     def _declare(self, declarator: nodes.Declarator, mask: Mask) -> None:
         name, key = declarator.name, declarator.place.span.start
@@ -320,12 +284,12 @@ class Writer:
             if declarator.initial is None:
                 raise Unfit(f"the pointer {name} is set later")
             dtype, place = self._pointer(declarator.initial, mask)
-            text = self._fresh(name)
+            text = self.fresh(name)
             self.axes[key] = self.axes.get(key, NOWHERE) | place.axes
             self.add(f"{text} = {self.spread(place, self.axes[key])}")
             self.scopes[-1][name] = Variable(key, text, dtype, mask, self.depth, is_pointer=True)
             return
-        made = None if declarator.initial is None else self._value(declarator.initial, mask)
+        made = None if declarator.initial is None else self.place_or_value(declarator.initial, mask)
         is_auto = made is not None and declarator.c_type.removeprefix("const ") == "auto"
         dtype = made.dtype if made is not None and is_auto else c_dtype(declarator.c_type, self.language)
         self._set(name, key, made or Value("0", dtype, is_literal=True), dtype, mask)
@@ -333,26 +297,26 @@ class Writer:
     def _set(self, name: str, key: object, made: Value, dtype: str, mask: Mask) -> None:
         """A variable, or a new one in its place, with the value that it starts with."""
         own = self.axes[key] = self.axes.get(key, NOWHERE) | made.axes
-        text = self._fresh(name)
+        text = self.fresh(name)
         is_zero = made.is_literal and made.text in ("0", "0.0")
-        text_ = converted(made, dtype) if made.axes else cast(made.text, dtype)  # an argument that is 1 is a constant
-        whole = Value(text_, dtype, made.axes)
+        whole = Value(self.typed(made, dtype), dtype, made.axes)  # an argument that is 1 is a constant
         self.add(f"{text} = {self.spread(whole, own)}")
         self.scopes[-1][name] = Variable(key, text, dtype, mask, self.depth, place=made.place, starts_at_zero=is_zero)
 
     def _assign(self, target: nodes.Expression, operator: str, value: nodes.Expression, mask: Mask) -> None:
         if operator != "=":
             value = nodes.Binary(target.place, operator.removesuffix("="), target, value)
-        made = self.used(self._value(value, mask))
+        made = self.used(self.place_or_value(value, mask))
         match target:
             case nodes.Name(name=name) if (found := self.find(name)) is not None:
-                self._change(name, found, made, mask)
+                self.change(name, found, made, mask)
             case nodes.Element() | nodes.Unary(operator="*"):
                 self._store(target, made, mask)
             case _:
                 raise Unfit("it stores to what is neither a variable nor an element")
 
-    def _change(self, name: str, found: Variable, made: Value, mask: Mask) -> None:
+    def change(self, name: str, found: Variable, made: Value, mask: Mask) -> None:
+        """Give a variable another value, under a mask."""
         if found.is_pointer:
             raise Unfit(f"the pointer {name} moves along")
         if isinstance(found.key, str):
@@ -361,19 +325,23 @@ class Writer:
         if found.mask == mask and found.depth == self.depth:
             key = (found.key, "next") if not isinstance(found.key, tuple) else (*found.key, "next")
             own = self.axes[key] = self.axes.get(key, NOWHERE) | made.axes
-            text = self._fresh(name)
-            self.add(f"{text} = {self.spread(replace(made, text=converted(made, found.dtype)), own)}")
+            text = self.fresh(name)
+            self.add(f"{text} = {self.spread(Value(self.typed(made, found.dtype), found.dtype, made.axes), own)}")
             scope[name] = replace(found, key=key, text=text, place=made.place, starts_at_zero=False)
             return
         parts = mask[len(found.mask) :] if mask[: len(found.mask)] == found.mask else mask
         asked = self._joined(parts)
         own = self.axes[found.key] = self.axes.get(found.key, NOWHERE) | made.axes | asked.axes
-        text = converted(made, found.dtype)
+        text = self.typed(made, found.dtype)
         if asked.text:
             text = f"tl.where({asked.text}, {text}, {found.text})"
         self.add(f"{found.text} = {self.spread(Value(text, found.dtype, made.axes | asked.axes), own)}")
         if not self.tiled:
             scope[name] = replace(found, starts_at_zero=False)
+
+    def typed(self, value: Value, dtype: str) -> str:
+        """A value in a type, which numbers that Python would give another one get too."""
+        return converted(value, dtype) if value.axes else cast(value.text, dtype)
 
     def _store(self, target: nodes.Expression, made: Value, mask: Mask) -> None:
         dtype, place = self._address(target, mask)
@@ -396,7 +364,7 @@ class Writer:
 
     def _store_text(self, word: str, place: Value, text: str, more: frozenset[int], mask: Mask) -> None:
         axes = place.axes | more
-        asked = self._mask_for(mask, axes)
+        asked = self.mask_for(mask, axes)
         axes |= asked.axes
         ending = f", mask={asked.text}" if asked.text else ""
         whole = self.spread(replace(place, dtype="pointer"), axes)
@@ -418,7 +386,7 @@ class Writer:
         """A number's condition as a block of one element, which joins with any."""
         return f"((tl.zeros({self.layout.shape(NOWHERE)}, tl.int32) + tl.cast({text}, tl.int32)) != 0)"
 
-    def _mask_for(self, mask: Mask, axes: frozenset[int]) -> Value:
+    def mask_for(self, mask: Mask, axes: frozenset[int]) -> Value:
         """The mask of an access that differs along some axes: elsewhere it is made where any element asks for it."""
         parts: list[Part] = []
         for each in mask:
@@ -434,8 +402,8 @@ class Writer:
 
     def bound(self, value: Value) -> Value:
         """A name for what is computed now."""
-        self._made += 1
-        name = f"{'mask' if value.dtype == 'bool' else 'tile'}{self._made}"
+        self.made += 1
+        name = f"{'mask' if value.dtype == 'bool' else 'tile'}{self.made}"
         self.add(f"{name} = {value.text}")
         return replace(value, text=name)
 
@@ -443,7 +411,7 @@ class Writer:
 
     def value(self, node: nodes.Expression, mask: Mask) -> Value:
         """An expression that is used for more than the thread's place."""
-        return self.used(self._value(node, mask))
+        return self.used(self.place_or_value(node, mask))
 
     def used(self, value: Value) -> Value:
         """A value, where how many threads a block has does not matter for it.
@@ -455,7 +423,8 @@ class Writer:
             raise Unfit("what a thread does depends on its number in the block")
         return value
 
-    def _value(self, node: nodes.Expression, mask: Mask) -> Value:
+    def place_or_value(self, node: nodes.Expression, mask: Mask) -> Value:
+        """An expression, which may be the thread's place alone."""
         found = self.layout.value_of(node)
         if found is not None:
             return found
@@ -463,7 +432,7 @@ class Writer:
             case nodes.Literal():
                 return literal_value(node)
             case nodes.Name(name=name):
-                return self._named(name)
+                return self.named(name)
             case nodes.Element() | nodes.Unary(operator="*"):
                 return self._load(*self._address(node, mask), mask)
             case nodes.Unary(operator=operator, operand=operand):
@@ -473,7 +442,7 @@ class Writer:
             case nodes.Conditional(condition=condition, yes=yes, no=no):
                 return self._conditional(condition, yes, no, mask)
             case nodes.Cast(c_type=c_type, is_pointer=False, operands=(operand,), is_reinterpreting=False):
-                inner = self._value(operand, mask)
+                inner = self.place_or_value(operand, mask)
                 dtype = c_dtype(c_type, self.language)
                 return replace(inner, text=converted(inner, dtype), dtype=dtype, is_literal=False) if not (
                     inner.is_literal
@@ -483,10 +452,11 @@ class Writer:
             case nodes.Call(function=name, arguments=(place,)) if is_cached_load(name):
                 return self._load(*self._pointer(place, mask), mask)
             case nodes.Call(function=name, arguments=arguments, template_arguments=()):
-                return self._call(name, [self.value(each, mask) for each in arguments])
+                return self.call(name, [self.value(each, mask) for each in arguments])
         raise Unfit(f"an expression has no words in Triton ({type(node).__name__.lower()})")
 
-    def _named(self, name: str) -> Value:
+    def named(self, name: str) -> Value:
+        """What a name in C stands for."""
         found = self.find(name)
         if found is not None and not found.is_pointer:
             axes = NOWHERE if isinstance(found.key, str) else self.axes.get(found.key, NOWHERE)
@@ -500,7 +470,7 @@ class Writer:
             return Value(str(macros[0]), "int32", is_literal=True, place=self.layout.place_of_number(macros[0]))
         constant = next((each.value for each in tree.constants if each.name == name), None)
         if found is None and constant is not None:
-            return self._value(constant, ())
+            return self.place_or_value(constant, ())
         raise Unfit(f"the name {name} has no words in Triton")
 
     def _unary(self, operator: str, operand: nodes.Expression, mask: Mask) -> Value:
@@ -518,9 +488,9 @@ class Writer:
         self, condition: nodes.Expression, yes: nodes.Expression, no: nodes.Expression, mask: Mask
     ) -> Value:
         asked = self.bound(self._condition(condition, mask))
-        one = self.used(self._value(yes, self._loading(yes, asked, mask)))
+        one = self.used(self.place_or_value(yes, self._loading(yes, asked, mask)))
         opposite = replace(asked, text=f"({asked.text} == 0)")
-        other = self.used(self._value(no, self._loading(no, opposite, mask)))
+        other = self.used(self.place_or_value(no, self._loading(no, opposite, mask)))
         dtype, first, second = alike(one, other)
         if one.is_literal and other.is_literal:
             first = cast(first, dtype)
@@ -539,7 +509,7 @@ class Writer:
         node = nodes.Binary(left.place, operator, left, right)
         if self._is_first_lane(node):
             return Value(f"({self.layout.lane_text} == 0)", "bool", frozenset((self.layout.lane_axis or 0,)))
-        one, other = self._value(left, mask), self._value(right, mask)
+        one, other = self.place_or_value(left, mask), self.place_or_value(right, mask)
         place = self.layout.joined_place(operator, one, other)
         if not place:
             one, other = self.used(one), self.used(other)
@@ -566,35 +536,17 @@ class Writer:
 
     def _condition(self, node: nodes.Expression, mask: Mask) -> Value:
         value = self.value(node, mask)
+        lane = self.layout.lane_axis
+        if self.layout.is_free and not self.tiled and lane in value.axes and not self._is_first_lane(node):
+            raise Unfit("what a thread does depends on what is its own")
         text = value.text if value.dtype == "bool" and not value.is_literal else f"({value.text} != 0)"
         return replace(value, text=text if value.axes else self._as_block(text), dtype="bool", is_literal=False)
 
-    def _call(self, name: str, given: list[Value]) -> Value:
-        if name in _CONVERSIONS and len(given) == 1:
-            dtype = _CONVERSIONS[name]
-            text = cast(given[0].text, dtype) if given[0].is_literal else converted(given[0], dtype)
-            return Value(text, dtype, given[0].axes)
-        plain = name.removeprefix("std::").removeprefix("native_").removeprefix("half_")
-        plain = plain.removeprefix("__") if plain.endswith("f") else plain
-        known = (*_BY_FLOAT, *_OF_TWO, "fma", "abs")
-        axes = frozenset().union(*(each.axes for each in given))
-        plain = next((each for each in (plain, plain.removesuffix("f")) if each in known), "")
-        if plain in _OF_TWO and len(given) == 2:
-            dtype, one, other = alike(*given)
-            return Value(f"{_OF_TWO[plain]}({one}, {other})", dtype, axes)
-        if plain == "fma" and len(given) == 3:
-            dtype, one, other = alike(given[0], given[1])
-            dtype, product, last = alike(Value(f"({one} * {other})", dtype), given[2])
-            return Value(f"({product} + {last})", dtype, axes)
-        if plain == "abs" and len(given) == 1:
-            return Value(f"tl.abs({given[0].text})", given[0].dtype, axes)
-        if plain not in _BY_FLOAT or len(given) != (2 if plain == "pow" else 1):
-            raise Unfit(f"the function {name} has no words in Triton")
-        dtype = "float64" if any(each.dtype == "float64" and not each.is_literal for each in given) else "float32"
-        if _BY_FLOAT[plain].startswith("libdevice"):
-            self.libraries.add("libdevice")
-        texts = [cast(each.text, dtype) if each.is_literal else converted(each, dtype) for each in given]
-        return Value(f"{_BY_FLOAT[plain]}({', '.join(texts)})", dtype, axes)
+    def call(self, name: str, given: list[Value]) -> Value:
+        """A function of C's on values."""
+        made, library = called(name, given)
+        self.libraries |= {library} if library else set()
+        return made
 
     # Joins
 
@@ -666,7 +618,7 @@ class Writer:
         raise Unfit("a pointer is made in a way that has no words in Triton")
 
     def _load(self, dtype: str, place: Value, mask: Mask) -> Value:
-        asked = self._mask_for(mask, place.axes)
+        asked = self.mask_for(mask, place.axes)
         if not place.axes and asked.text:  # one number under a condition of one
             place = replace(place, text=f"{place.text} + tl.zeros({self.layout.shape(NOWHERE)}, tl.int32)")
         ending = f", mask={asked.text}, other=0" if asked.text else ""
@@ -692,14 +644,14 @@ class Writer:
         text = value.text if value.axes else cast(value.text, value.dtype)
         return f"tl.broadcast_to({text}, {whole})"
 
-    def _fresh(self, name: str) -> str:
+    def fresh(self, name: str) -> str:
         """A name in Triton that nothing has yet."""
         plain = names_in_triton((name,))[name]
         made, count = plain, 1
-        while made in self._taken:
+        while made in self.taken:
             count += 1
             made = f"{plain}_v{count}"
-        self._taken.add(made)
+        self.taken.add(made)
         return made
 
     def find(self, name: str) -> Variable | None:
