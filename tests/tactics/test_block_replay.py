@@ -82,3 +82,21 @@ def test_threads_that_leave_early_do_nothing_more() -> None:
     assert left == {0: 0.0, 1: 1.0, 2: 1.0, 3: 3.0, 4: 4.0}
     other = replace(subject, source=source.replace("break", "return"))
     assert run_block(other, launched(other, {"n": 5}, {}), 0, 0, 20_000).written["y"] == left
+
+
+TILE = """
+__global__ void f(const float *x, float *y, int n) {
+    __shared__ float tile[2][4][3];
+    int a = threadIdx.x / 12, b = threadIdx.x / 3 % 4, c = threadIdx.x % 3;
+    tile[a][b][c] = x[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = tile[1 - a][3 - b][c];
+}"""
+
+
+def test_arrays_of_several_extents_are_followed() -> None:
+    arguments = {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n"}
+    subject = subject_of(TILE, arguments, ["1"], ["24"], [{"n": 24}], language="cuda", device=GPU)
+    carried = run_block(subject, launched(subject, {"n": 24}, {}), 0, SEED, 10_000)
+    given = arbitrary("x", np.arange(24), SEED).reshape(2, 4, 3)
+    assert [carried.written["y"][place] for place in range(24)] == given[::-1, ::-1].reshape(-1).tolist()

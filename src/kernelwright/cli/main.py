@@ -181,7 +181,8 @@ def init(
         typer.Option("--library", help="Of a PyTorch module: products, convolutions and attention by its library."),
     ] = False,
     triton: Annotated[
-        bool, typer.Option("--triton", help="Of a plain map in C: a template in Triton, beside the kernel as baseline.")
+        bool,
+        typer.Option("--triton", help="Of a plain kernel in C: a template in Triton, beside the kernel as baseline."),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
     json: JsonFlag = False,

@@ -49,6 +49,14 @@ ACCUMULATION_MAX = 256.0
 costs, so a silent downgrade is seen however long the reduction."""
 DOWNGRADE_BY_ITEM_BYTES = MappingProxyType({8: 2.0**-25, 4: 2.0**-12})
 """Relative error of one rounding to the next narrower arithmetic, by the bytes of the output."""
+Precision = Literal["ieee", "tf32"]
+TF32_EPSILON = 2.0**-11
+"""Relative error of one factor that is rounded to TF32's 10 bits of mantissa; nothing is rounded in between."""
+TF32_ROUNDINGS = 4.0
+"""Two factors, cut rather than rounded on some GPUs. The scale holds what random relative changes of inputs do, so a
+sum of products with cut factors is off by about so much of it, however long it is."""
+TF32_ITEM_BYTES = 4
+"""Outputs of more bytes are no products in TF32."""
 BASELINE_FACTOR = 3.0
 """A candidate may be this many times less exact than the baseline: another order of summation moves the
 largest of many errors by less. A guess."""
@@ -75,6 +83,9 @@ many."""
 SANITY_BOUND_BY_ITEM_BYTES = {8: 1e-6, 4: 1e-3, 2: 5e-2, 1: 0.3}
 """Normwise relative error, by output width, above which a baseline computes something else. Guesses: about a
 hundred times the worst that the example kernels show."""
+SANITY_BOUND_OF_TF32 = 2e-2
+"""The same where a baseline of float32 multiplies in TF32, whose factors have float16's 10 bits. A guess: ten times
+what two products behind each other are off by, and below what 16-bit outputs may be."""
 SANITY_ELEMENT_FACTOR = 10.0
 """One element may be off by this many times the bound, but never by more than its own scale and value."""
 
@@ -269,8 +280,15 @@ def _has_element_scale(shape: Sequence[int]) -> bool:
 # Derivation ---------------------------------------------------------------------------------------
 
 
-def base_allowance(dtype: Dtype, scale: Scale, *, sum_length: int) -> Allowance:
-    """What any careful kernel of this output dtype keeps to, before the baseline's own error is known."""
+def base_allowance(dtype: Dtype, scale: Scale, *, sum_length: int, products: Precision = "ieee") -> Allowance:
+    """What any careful kernel of this output dtype keeps to, before the baseline's own error is known.
+
+    Args:
+        dtype: of the output.
+        scale: what it is made of.
+        sum_length: elements of one input that an element of the output depends on.
+        products: what the baseline asks for where it multiplies matrices of float32.
+    """
     eps_out = machine_epsilon(dtype)
     eps_acc = min(eps_out, machine_epsilon("float32"))
     growth = ACCUMULATION_BASE + ACCUMULATION_GROWTH * math.sqrt(max(sum_length, 1))
@@ -281,10 +299,15 @@ def base_allowance(dtype: Dtype, scale: Scale, *, sum_length: int) -> Allowance:
         f"for sums of {sum_length}"
     )
     # Of itself, too: the total that a softmax divides by is as inexact for the one large element of a row.
-    return Allowance(STORE_ROUNDINGS * eps_out + k * eps_acc, atol, "derived", because)
+    base = Allowance(STORE_ROUNDINGS * eps_out + k * eps_acc, atol, "derived", because)
+    if products == "ieee" or dtype.item_bytes > TF32_ITEM_BYTES:
+        return base
+    cut = TF32_ROUNDINGS * TF32_EPSILON
+    because += f", and {TF32_ROUNDINGS:g} roundings of {TF32_EPSILON:.2g}, since the baseline multiplies in TF32"
+    return Allowance(base.rtol + cut, base.atol + cut * scale.values, "derived", because)
 
 
-def class_allowance(dtype: Dtype, expected: FloatArray, *, sum_length: int) -> Allowance:
+def class_allowance(dtype: Dtype, expected: FloatArray, *, sum_length: int, products: Precision = "ieee") -> Allowance:
     """For data with NaN, infinities or the largest numbers in it: right is what is of the right class.
 
     Finite elements are held to a bound that is `CLASS_FACTOR` times wider than usual, around values whose magnitude
@@ -296,7 +319,10 @@ def class_allowance(dtype: Dtype, expected: FloatArray, *, sum_length: int) -> A
         is_by_row = _has_rows(expected.shape)
         typical = np.nanmedian(size, axis=-1, keepdims=True) if is_by_row else np.nanmedian(size, keepdims=True)
     base = base_allowance(
-        dtype, Scale(_TO_DEVIATION * np.nan_to_num(typical, nan=0.0), is_by_row), sum_length=sum_length
+        dtype,
+        Scale(_TO_DEVIATION * np.nan_to_num(typical, nan=0.0), is_by_row),
+        sum_length=sum_length,
+        products=products,
     )
     rtol = min(CLASS_RTOL_MAX, CLASS_FACTOR * base.rtol)
     because = f"NaN and infinities as the reference has them; else {CLASS_FACTOR:g} times {base.because}"
@@ -336,9 +362,15 @@ def _least_step(dtype: Dtype) -> float:
     return float(info.smallest_subnormal if keeps_subnormals else info.smallest_normal)
 
 
-def sanity_allowance(dtype: Dtype, scale: Scale) -> Allowance:
+def sanity_bound(dtype: Dtype, products: Precision = "ieee") -> float:
+    """The normwise relative error above which a baseline computes something else."""
+    own = SANITY_BOUND_BY_ITEM_BYTES[dtype.item_bytes]
+    return max(own, SANITY_BOUND_OF_TF32) if products == "tf32" and dtype.item_bytes <= TF32_ITEM_BYTES else own
+
+
+def sanity_allowance(dtype: Dtype, scale: Scale, products: Precision = "ieee") -> Allowance:
     """Outside of this, an element of the baseline is not what the reference computes."""
-    bound = min(SANITY_ELEMENT_FACTOR * SANITY_BOUND_BY_ITEM_BYTES[dtype.item_bytes], 1.0)
+    bound = min(SANITY_ELEMENT_FACTOR * sanity_bound(dtype, products), 1.0)
     return Allowance(bound, bound * scale.values + _least_step(dtype), "derived", "sanity of the baseline")
 
 

@@ -18,12 +18,13 @@ from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.data.array_threads import ALONE, Crew
 from kernelwright.evaluate.data.layout import GUARD_BYTES, BufferLayout, GuardDamage, find_guard_damage
 from kernelwright.evaluate.data.tolerance import (
-    SANITY_BOUND_BY_ITEM_BYTES,
     Allowance,
+    Precision,
     Scale,
     compare,
     normwise_error,
     sanity_allowance,
+    sanity_bound,
     wrong_elements,
 )
 from kernelwright.problem.dtypes import DTYPES, largest_finite
@@ -238,12 +239,12 @@ def _is_finite(values: Array) -> Array:
 
 
 def find_insane(
-    layout: BufferLayout, got: Array, expected: Array, scale: Scale, *, crew: Crew = ALONE
+    layout: BufferLayout, got: Array, expected: Array, scale: Scale, *, products: Precision = "ieee", crew: Crew = ALONE
 ) -> Defect | None:
-    """Whether a baseline computes something else than the reference."""
+    """Whether a baseline computes something else than the reference; `products` is what it multiplies matrices in."""
     dtype = DTYPES[layout.dtype]
-    allowance = sanity_allowance(dtype, scale)
-    bound, error = SANITY_BOUND_BY_ITEM_BYTES[dtype.item_bytes], normwise_error(got, expected, scale, crew=crew)
+    allowance = sanity_allowance(dtype, scale, products)
+    bound, error = sanity_bound(dtype, products), normwise_error(got, expected, scale, crew=crew)
     if error <= bound and compare(got, expected, allowance, crew=crew).is_within:
         return None
     count, worst = wrong_elements(got, expected, allowance, limit=1, crew=crew)

@@ -38,6 +38,7 @@ from kernelwright.evaluate.data.layout import BufferLayout, layouts_for
 from kernelwright.evaluate.data.tolerance import (
     EXACT,
     Allowance,
+    Precision,
     Scale,
     base_allowance,
     baseline_factor_of,
@@ -89,6 +90,7 @@ from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, OutputError
 from kernelwright.problem.reference import Reference, call_reference, load_reference
+from kernelwright.source.triton.precision import multiplies_in_tf32
 
 __all__ = [
     "REFEREE_FACTORY",
@@ -161,6 +163,14 @@ class _Entry:
         return known + (self.roundings.byte_count if self.roundings else 0)
 
 
+def _multiplies_in_tf32(problem: Problem) -> bool:
+    source = problem.baseline or problem.kernel
+    if source.language != "triton":
+        return False
+    dtypes = {each.name: each.dtype for each in problem.arguments if each.role != "scalar"}
+    return multiplies_in_tf32(source.file.read_text(encoding="utf-8"), source.file, dtypes)
+
+
 class _Referee:
     """Handles one job after the other; all state is a cache except the calibrated tolerances."""
 
@@ -192,6 +202,8 @@ class _Referee:
         self._evicted = KeptResults(argument.scratch, most_bytes=EVICTED_SHARE * argument.cache_bytes)
         self._allowances: dict[tuple[str, Dataset, str], Allowance] = {}
         self._sum_lengths: dict[str, dict[str, int]] = {}
+        self._products: Precision = "tf32" if _multiplies_in_tf32(problem) else "ieee"
+        """What the baseline asks for where it multiplies matrices of float32."""
         self._fresh = any(redraw_of(argument) is not None for argument in problem.inputs)
         """Whether anything is drawn anew for timed launches."""
         self._kept: tuple[_Key, dict[str, Array]] | None = None
@@ -436,7 +448,9 @@ class _Referee:
                 raise self._baseline_failed(job, unwritten)
             scale = scales.get(layout.argument)
             if scale is not None:
-                insane = find_not_finite(layout, got) or find_insane(layout, got, expected, scale, crew=self._crew)
+                insane = find_not_finite(layout, got) or find_insane(
+                    layout, got, expected, scale, products=self._products, crew=self._crew
+                )
                 if insane is not None:
                     return self._refuse(job, insane, expected, layout)
                 factors[layout.argument], error = self._widen(job, layout, got, expected, scale)
@@ -535,7 +549,9 @@ class _Referee:
         derived = self._allowances.get((workload, dataset, layout.argument))
         if derived is None and dataset.is_special:
             expected = self._entry(workload, dataset).expected[layout.argument]
-            derived = class_allowance(DTYPES[layout.dtype], expected, sum_length=self._sum_length(workload, layout))
+            derived = class_allowance(
+                DTYPES[layout.dtype], expected, sum_length=self._sum_length(workload, layout), products=self._products
+            )
             self._allowances[workload, dataset, layout.argument] = derived
         if derived is None:
             raise InfrastructureError(
@@ -546,7 +562,8 @@ class _Referee:
         return derived
 
     def _base(self, workload: str, layout: BufferLayout, scale: Scale) -> Allowance:
-        return base_allowance(DTYPES[layout.dtype], scale, sum_length=self._sum_length(workload, layout))
+        length = self._sum_length(workload, layout)
+        return base_allowance(DTYPES[layout.dtype], scale, sum_length=length, products=self._products)
 
     def _sum_length(self, workload: str, layout: BufferLayout) -> int:
         with self._summing:

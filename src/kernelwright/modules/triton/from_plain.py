@@ -13,7 +13,7 @@ from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import LaunchStep
 from kernelwright.problem.toml.writing import inline_toml
 from kernelwright.tactics.base import DeviceFacts, Subject, Unfit
-from kernelwright.tactics.triton.maps import map_in_triton
+from kernelwright.tactics.triton.kernels import kernel_in_triton
 from kernelwright.template.header import Header, strip_header
 from kernelwright.template.load import load_template
 
@@ -41,11 +41,11 @@ def in_triton(files: Mapping[str, bytes], source: Path) -> dict[str, bytes]:
     try:
         if problem.kernel.options:
             raise Unfit("its compile options mean nothing to Triton")
-        text, made = map_in_triton(subject)
+        text, made = kernel_in_triton(subject)
     except Unfit as unfit:
         raise UsageError(
             f"{subject.entry!r} of {source.name} does not become Triton: {unfit.reason}",
-            hint="leave out --triton: maps are written in Triton that have one launch and check their bound along x",
+            hint="leave out --triton, which writes maps, rows, reductions and products with one launch",
         ) from None
     name = f"{source.stem}_triton.py"
     toml = files["problem.toml"].decode()

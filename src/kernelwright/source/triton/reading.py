@@ -62,8 +62,8 @@ def read_triton(text: str, file: Path) -> tuple[TritonKernel, ...]:
     Raises:
         SpecError: the text is no Python, or a kernel's arguments have no names, with the line; or there is none.
     """
-    tree = _tree(text, file)
-    names = _imported(tree)
+    tree = parsed(text, file)
+    names = imported_names(tree)
     functions = _jitted(tree, names)
     values = {
         each.targets[0].id: each.value
@@ -98,15 +98,15 @@ def defines_triton(text: str, file: Path) -> bool:
     Raises:
         SpecError: the text is no Python, with its line.
     """
-    tree = _tree(text, file)
-    return bool(_jitted(tree, _imported(tree)))
+    tree = parsed(text, file)
+    return bool(_jitted(tree, imported_names(tree)))
 
 
 def _jitted(tree: ast.Module, names: Mapping[str, str]) -> list[ast.FunctionDef]:
     return [
         each
         for each in ast.walk(tree)
-        if isinstance(each, ast.FunctionDef) and "triton.jit" in (_full(d, names) for d in each.decorator_list)
+        if isinstance(each, ast.FunctionDef) and "triton.jit" in (full_name(d, names) for d in each.decorator_list)
     ]
 
 
@@ -143,7 +143,12 @@ def constants_of(text: str, file: Path, names: Iterable[str], own: Iterable[str]
     return frozenset(each.name for each in parameters if each.is_constexpr or each.name in given)
 
 
-def _tree(text: str, file: Path) -> ast.Module:
+def parsed(text: str, file: Path) -> ast.Module:
+    """A file's text as Python.
+
+    Raises:
+        SpecError: it is none, with its line.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd escapes in the file
@@ -162,7 +167,7 @@ def _tree(text: str, file: Path) -> ast.Module:
         ) from None
 
 
-def _imported(tree: ast.Module) -> Mapping[str, str]:
+def imported_names(tree: ast.Module) -> Mapping[str, str]:
     """What the file's names of modules and their members are in full: `tl` is `triton.language`."""
     names: dict[str, str] = {}
     for each in ast.walk(tree):
@@ -173,7 +178,7 @@ def _imported(tree: ast.Module) -> Mapping[str, str]:
     return names
 
 
-def _full(node: ast.AST | None, names: Mapping[str, str]) -> str:
+def full_name(node: ast.AST | None, names: Mapping[str, str]) -> str:
     """A dotted name in full, a call's by what it calls; empty for anything else."""
     if isinstance(node, ast.Call):
         node = node.func
@@ -194,7 +199,7 @@ def _kernel(
     jitted: set[str],
     launches: list[tuple[str, Mapping[str, str]]],
 ) -> TritonKernel:
-    decorators = {_full(each, names): each for each in node.decorator_list}
+    decorators = {full_name(each, names): each for each in node.decorator_list}
     tuned = _arguments(decorators.get("triton.autotune"), ("configs", "key"))
     configs, code = _configs(tuned.get("configs"), names, values)
     known = ("triton.jit", "triton.autotune", "triton.heuristics")
@@ -210,7 +215,7 @@ def _kernel(
         launches=tuple(options for name, options in launches if name == node.name),
         calls=tuple(name for name in dict.fromkeys(called) if name in jitted),
         other_decorators=tuple(
-            _source(each) for each in node.decorator_list if _full(each, names) not in known
+            _source(each) for each in node.decorator_list if full_name(each, names) not in known
         ),
     )  # fmt: skip
 
@@ -225,7 +230,7 @@ def _parameters(node: ast.arguments, names: Mapping[str, str]) -> Iterator[Trito
         if isinstance(meant, ast.Constant) and isinstance(meant.value, str):
             annotation = meant.value
             meant = _parsed(meant.value)
-        is_constexpr = _full(meant, names) in ("triton.language.constexpr", "triton.language.core.constexpr")
+        is_constexpr = full_name(meant, names) in ("triton.language.constexpr", "triton.language.core.constexpr")
         yield TritonParameter(
             argument.arg, is_constexpr, annotation, None if default is None else _source(default)
         )  # fmt: skip
@@ -259,7 +264,7 @@ def _configs(
     if found is None:
         return [], None
     written = found.elts if isinstance(found, ast.List | ast.Tuple) else []
-    configs = [_config(each, values) for each in written if _full(each, names) == "triton.Config"]
+    configs = [_config(each, values) for each in written if full_name(each, names) == "triton.Config"]
     if isinstance(found, ast.List | ast.Tuple) and len(configs) == len(written):
         return configs, None
     return configs, _source(found)

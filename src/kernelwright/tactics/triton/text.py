@@ -1,398 +1,672 @@
-"""C expressions and statements of one thread as Triton's for a block of threads, with the mask of each.
+"""C statements and expressions of one thread as Triton's for a tile of threads, with the mask of each.
 
-What is known of a value is its type, a name of `problem.dtypes`. A literal has none of its own: Triton gives it that of
-what it meets, so a literal double does not widen a product of floats, as it would in C.
+A tile has a few axes: places along x and y, or rows and a block's threads, and elements of a loop. Each value is a
+block with all axes, of extent 1 along those that it does not depend on, so that blocks meet by broadcasting.
 """
 
 from __future__ import annotations
 
-import keyword
-import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from kernelwright.problem.dtypes import DTYPES, dtype_of_c_type
+from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.source import nodes
+from kernelwright.source.builtin_functions import atomic_operation, barrier_scope, is_cached_load
 from kernelwright.source.language import Language
-from kernelwright.tactics.base import Unfit
+from kernelwright.source.span import Span
+from kernelwright.tactics.base import Subject, Unfit
+from kernelwright.tactics.common.loop_reductions import Operation
 from kernelwright.tactics.common.thread_queries import query_text
+from kernelwright.tactics.triton.functions import called
+from kernelwright.tactics.triton.layout import Layout, Mask, Part, Variable
+from kernelwright.tactics.triton.values import (
+    NOWHERE,
+    Value,
+    alike,
+    bare,
+    c_dtype,
+    cast,
+    converted,
+    is_float,
+    known_number,
+    literal_value,
+    names_in_triton,
+    terms,
+)
 
-_BY_FLOAT = {
-    "exp": "tl.exp", "exp2": "tl.exp2", "log": "tl.log", "log2": "tl.log2", "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt",
-    "sin": "tl.sin", "cos": "tl.cos", "erf": "tl.erf", "floor": "tl.floor", "ceil": "tl.ceil", "fabs": "tl.abs",
-    "tanh": "libdevice.tanh", "pow": "libdevice.pow", "log1p": "libdevice.log1p", "expm1": "libdevice.expm1",
-}  # fmt: skip
-"""Functions of float32 and float64, without the spelling for a type."""
-_OF_TWO = {"max": "tl.maximum", "fmax": "tl.maximum", "min": "tl.minimum", "fmin": "tl.minimum"}
-_CONVERSIONS = {
-    "__half2float": "float32", "__float2half": "float16", "__float2half_rn": "float16", "__bfloat162float": "float32",
-    "__float2bfloat16": "bfloat16",
-}  # fmt: skip
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-PLACES = {"x": "at", "y": "at_y", "z": "at_z"}
-"""By axis what a program's places are called: a block of them along x, one along the others."""
-_INT_BYTES = 4
-"""Of the least type that C computes in."""
-_BOUND = re.compile(r"(mask|test)\d+")
-_OWN = ("tl", "triton", "libdevice", "BLOCK", *PLACES.values())
-_TRITON_TYPES = {"bool": "int1", "float8_e4m3fn": "", "float8_e5m2": ""}
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+_ATOMICS = {"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"}
+_JOINS: Mapping[Operation, str] = {"sum": "tl.sum", "max": "tl.max", "greater": "tl.max", "min": "tl.min",
+                                   "less": "tl.min"}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """An expression in Triton."""
-
-    text: str
-    dtype: str
-    is_literal: bool = False
-    is_same: bool = False
-    """Whether all threads have one value, which is no block then."""
+WriteLoop: TypeAlias = "Callable[[Writer, nodes.Loop, Mask], None]"
 
 
-def block_text(
-    function: nodes.Function, language: Language, *, is_wide: bool, single: frozenset[str]
-) -> tuple[tuple[str, ...], bool]:
-    """The lines of a kernel's body, with `PLACES` for the threads' numbers; and whether they need Triton's `libdevice`.
+def body_text(
+    subject: Subject, layout: Layout, joins: Mapping[Span, Operation], write_loop: WriteLoop
+) -> tuple[tuple[str, ...], dict[str, str], Writer]:
+    """The lines of a kernel's body, and its parameters' names.
 
     Args:
-        function: the kernel, of which a program does what a block of threads does.
-        language: its own.
-        is_wide: whether the threads' numbers have 64 bits.
-        single: axes along which a block has one thread, so that its number is the thread's.
+        subject: whose kernel is written.
+        layout: what a program does.
+        joins: by the place of a call, what it joins the values of a block's threads by.
+        write_loop: writes a loop.
 
     Raises:
         Unfit: something in it has no words in Triton.
     """
-    writer = _BlockText(language, {}, {}, is_wide=is_wide, single=single)
-    for each in function.parameters:
-        dtype = dtype_of_c_type(each.c_type, language)
-        if dtype is None or each.is_reference:
-            raise Unfit(f"the type of {each.name} has no name in Triton")
-        (writer.pointers if each.is_pointer else writer.values)[each.name] = dtype.name
-    writer.body(function.body)
-    return tuple(writer.lines), writer.uses_libdevice
+    axes: dict[object, frozenset[int]] = {}
+    while True:
+        writer = Writer(subject, layout, joins, axes, write_loop)
+        before = dict(axes)
+        writer.body()
+        if axes == before:
+            return tuple(writer.lines), writer.parameters, writer
 
 
 @dataclass(slots=True)
-class _BlockText:
+class Writer:
     """Writes one kernel's body; refuses, as `Unfit`, what it has no words for."""
 
-    language: Language
-    pointers: dict[str, str]
-    """By pointer parameter what it points to."""
-    values: dict[str, str]
-    """By parameter or variable its type."""
+    subject: Subject
+    layout: Layout
+    joins: Mapping[Span, Operation]
+    axes: dict[object, frozenset[int]]
+    """By variable, along which it may differ; grows from one writing to the next."""
+    write_loop: WriteLoop
     lines: list[str] = field(default_factory=list)
-    uses_libdevice: bool = False
-    is_wide: bool = False
-    """Whether places are 64 bits wide, as the source has them."""
-    single: frozenset[str] = frozenset()
-    """Axes along which a block has one thread."""
-    _masks: int = 0
-    _declared_under: dict[str, str] = field(default_factory=dict)
-    _same: set[str] = field(default_factory=set)
-    """Names of values that all threads have in common."""
+    parameters: dict[str, str] = field(default_factory=dict)
+    libraries: set[str] = field(default_factory=set)
+    """`libdevice`, `multiplied`: what the text needs beside Triton's language."""
+    scopes: list[dict[str, Variable]] = field(default_factory=list)
+    depth: int = 0
+    tiled: int = 0
+    """How many loops in tiles are around."""
+    bounds: list[str] = field(default_factory=list)
+    """Sizes, as expressions of the problem, that a tile must have where rows are taken whole."""
+    has_grid_loop: bool = False
+    dots: int = 0
+    """Products of matrices that were written."""
+    taken: set[str] = field(default_factory=set)
+    made: int = 0
+    _indent: int = 0
+
+    @property
+    def language(self) -> Language:
+        """The source's."""
+        return self.subject.language
 
     # Statements
 
-    def body(self, block: nodes.Block) -> None:
+    def body(self) -> None:
         """All of a kernel."""
-        self._same |= self.values.keys()
-        self._statements(block.statements, "")
+        function = self.subject.analysis.function
+        names = names_in_triton(each.name for each in function.parameters)
+        self.taken |= set(names.values())
+        self.parameters = names
+        scope: dict[str, Variable] = {}
+        for each in function.parameters:
+            dtype = dtype_of_c_type(each.c_type, self.language)
+            if dtype is None or each.is_reference:
+                raise Unfit(f"the type of {each.name} has no name in Triton")
+            scope[each.name] = Variable(each.name, names[each.name], dtype.name, is_pointer=each.is_pointer)
+        self.scopes.append(scope)
+        mask: Mask = ()
+        for text, axes in self.layout.masks:
+            mask = (*mask, Part(text, axes, is_met=True))
+        self.block(function.body.statements, mask)
 
-    def _statements(self, statements: tuple[nodes.Statement, ...], mask: str) -> None:
+    def block(self, statements: tuple[nodes.Statement, ...], mask: Mask) -> None:
+        """Statements with a scope."""
+        self.scopes.append({})
         for index, each in enumerate(statements):
-            if isinstance(each, nodes.Return) and each.value is None and index == len(statements) - 1 and not mask:
-                return
-            left = self._early_exit(each, mask)
+            is_last = index == len(statements) - 1 and len(self.scopes) == 2
+            if isinstance(each, nodes.Return) and each.value is None and is_last:
+                break
+            left = self._early_exit(each, mask) if len(self.scopes) == 2 else None
             if left is not None:
                 mask = left
                 continue
-            self._statement(each, mask)
+            with self.told(each):
+                self.statement(each, mask)
+        self.scopes.pop()
 
-    def _early_exit(self, statement: nodes.Statement, mask: str) -> str | None:
+    def told(self, node: nodes.Node) -> _Told:
+        """A context in which a refusal gets the line that it is about."""
+        return _Told(node, self.subject.source)
+
+    def _early_exit(self, statement: nodes.Statement, mask: Mask) -> Mask | None:
         """The mask of what follows `if (...) return;`; None: it is none."""
         if not isinstance(statement, nodes.If) or statement.no is not None:
             return None
         inside = statement.yes.statements if isinstance(statement.yes, nodes.Block) else (statement.yes,)
         if len(inside) != 1 or not isinstance(inside[0], nodes.Return) or inside[0].value is not None:
             return None
-        return self._mask(f"({self._condition(statement.condition, mask)}) == 0", mask)
+        with self.told(statement):
+            return self.under(statement.condition, mask, is_not=True)
 
-    def _statement(self, statement: nodes.Statement, mask: str) -> None:
+    def statement(self, statement: nodes.Statement, mask: Mask) -> None:
+        """One statement."""
         match statement:
             case nodes.Block(statements=inside):
-                if any(isinstance(each, nodes.Return) for each in nodes.walk(statement)):
-                    raise Unfit("it returns from inside a block")
-                self._statements(inside, mask)
+                self.block(inside, mask)
             case nodes.Declaration(declarators=declarators):
                 for each in declarators:
                     self._declare(each, mask)
             case nodes.Evaluate(expression=nodes.Assign() as assigned):
-                self._assign(assigned, mask)
+                self._assign(assigned.target, assigned.operator, assigned.value, mask)
+            case nodes.Evaluate(expression=nodes.Update(operand=operand, operator=operator) as update):
+                one = nodes.Literal(update.place, "1", 1)
+                self._assign(operand, f"{operator[0]}=", one, mask)
+            case nodes.Evaluate(expression=nodes.Call() as call):
+                self._effect(call, mask)
             case nodes.If(condition=condition, yes=yes, no=no):
-                asked = self._bound(self._condition(condition, mask))  # once: a branch may store what it reads
-                self._statement_under(yes, self._mask(asked, mask))
-                if no is not None:
-                    self._statement_under(no, self._mask(f"{asked} == 0", mask))
+                self._if(condition, yes, no, mask)
+            case nodes.Loop():
+                self.write_loop(self, statement, mask)
+            case nodes.Return():
+                raise Unfit("it returns from inside a branch that does more, or from a loop")
+            case nodes.Jump(word=word):
+                raise Unfit(f"a loop with {word} has no words in Triton")
             case _:
                 raise Unfit(f"a statement has no words in Triton ({type(statement).__name__.lower()})")
 
-    def _statement_under(self, statement: nodes.Statement, mask: str) -> None:
-        if any(isinstance(each, nodes.Return | nodes.Jump) for each in nodes.walk(statement)):
-            raise Unfit("it returns from inside a branch that does more")
-        self._statement(statement, mask)
+    def _if(self, condition: nodes.Expression, yes: nodes.Statement, no: nodes.Statement | None, mask: Mask) -> None:
+        if no is None:
+            self.block((yes,), self.under(condition, mask))
+            return
+        asked = self.bound(self._condition(condition, mask))  # once: a branch may store what it reads
+        self.block((yes,), (*mask, Part(asked.text, asked.axes)))
+        other = self.bound(replace(asked, text=f"{asked.text} == 0"))
+        self.block((no,), (*mask, Part(other.text, other.axes)))
 
-    def _bound(self, text: str) -> str:
-        """A name for what is computed now."""
-        self._masks += 1
-        self.lines.append(f"test{self._masks} = {text}")
-        return f"test{self._masks}"
+    def under(self, condition: nodes.Expression, mask: Mask, *, is_not: bool = False) -> Mask:
+        """A mask with the conditions of `a && b`, or of what is left by `if (a || b) return;`."""
+        for each in terms(condition, "||" if is_not else "&&"):
+            asked = self._opposite(each) if is_not else each
+            made = self._condition(asked, mask)
+            if is_not and asked is each:
+                made = replace(made, text=f"({made.text} == 0)")
+            named = self.bound(made)
+            mask = (*mask, Part(named.text, named.axes, self._is_met(asked)))
+        return mask
 
-    def _mask(self, condition: str, mask: str) -> str:
-        self._masks += 1
-        name = f"mask{self._masks}"
-        self.lines.append(f"{name} = {f'{mask} & ({condition})' if mask else condition}")
-        return name
+    def _opposite(self, node: nodes.Expression) -> nodes.Expression:
+        if isinstance(node, nodes.Binary) and node.operator in _OPPOSITE and not self._is_fractional(node):
+            return replace(node, operator=_OPPOSITE[node.operator])
+        return node
 
-    def _declare(self, declarator: nodes.Declarator, mask: str) -> None:
-        name = declarator.name
-        if declarator.is_pointer or declarator.is_reference or declarator.extents or declarator.is_shared:
+    def _is_fractional(self, node: nodes.Binary) -> bool:
+        before = len(self.lines)
+        value = self.place_or_value(node.left, ()), self.place_or_value(node.right, ())
+        del self.lines[before:]
+        return any(is_float(each.dtype) for each in value)
+
+    def _is_met(self, node: nodes.Expression) -> bool:
+        """Whether each program has a place that meets a condition: its own bound, or that it is the first lane."""
+        if self._is_first_lane(node):
+            return True
+        if not isinstance(node, nodes.Binary) or node.operator not in ("<", ">"):
+            return False
+        left, right = (node.left, node.right) if node.operator == "<" else (node.right, node.left)
+        if not isinstance(bare(right), nodes.Name):
+            return False
+        before = len(self.lines)
+        place = self.place_or_value(left, ()).place
+        del self.lines[before:]
+        total = self.layout.totals.get(place)
+        scalar = self.subject.scalar(bare(right).name)  # type: ignore[union-attr]
+        return total is not None and scalar is not None and scalar.text == total
+
+    def _is_first_lane(self, node: nodes.Expression) -> bool:
+        match node:
+            case nodes.Binary(operator="==", left=left, right=nodes.Literal(value=0)):
+                return self._is_lane(left)
+            case nodes.Binary(operator="==", left=nodes.Literal(value=0), right=right):
+                return self._is_lane(right)
+            case nodes.Binary(operator="<", left=left, right=nodes.Literal(value=1)):
+                return self._is_lane(left)
+            case nodes.Unary(operator="!", operand=operand):
+                return self._is_lane(operand)
+        return False
+
+    def _is_lane(self, node: nodes.Expression) -> bool:
+        inner = bare(node)
+        if isinstance(inner, nodes.Name):
+            found = self.find(inner.name)
+            return found is not None and found.place == "lane"
+        return self.layout.place(query_text(inner)) == "lane"
+
+    # Effects
+
+    def _effect(self, call: nodes.Call, mask: Mask) -> None:
+        if barrier_scope(call.function) is not None:
+            self.barrier()
+            return
+        atomic = atomic_operation(call.function)
+        if atomic in _ATOMICS and len(call.arguments) == 2:
+            self._atomic(_ATOMICS[atomic], call, mask)
+            return
+        if call.place.span in self.joins:
+            raise Unfit(f"{call.function} stores what it joins")
+        raise Unfit(f"the function {call.function} has no words in Triton")
+
+    def _atomic(self, word: str, call: nodes.Call, mask: Mask) -> None:
+        dtype, place = self._pointer(call.arguments[0], mask)
+        value = self.place_or_value(call.arguments[1], mask)
+        own = self.layout.thread_axes
+        masked = frozenset().union(*(each.axes for each in mask if self._is_lane_part(each)))
+        if self.layout.lane_axis is not None and self.layout.lane_axis not in place.axes | value.axes:
+            own = own - {self.layout.lane_axis} if masked else own
+        is_own = self.layout.lane_axis in place.axes | value.axes and not self.tiled
+        if self.layout.is_free and (is_own or (own - place.axes - value.axes and not masked)):
+            raise Unfit("each thread of a block changes the same element")
+        self._store_text(word, place, converted(value, dtype), value.axes | own, mask)
+
+    def barrier(self) -> None:
+        """Threads of a program meet, where one may load later what another has stored."""
+        facts = self.subject.analysis.facts
+        written = {each.array for each in facts.accesses if each.kind != "read" and each.space == "global"}
+        if any(each.array in written and each.kind != "write" for each in facts.accesses):
+            self.add("tl.debug_barrier()")
+
+    def _declare(self, declarator: nodes.Declarator, mask: Mask) -> None:
+        name, key = declarator.name, declarator.place.span.start
+        if declarator.is_shared:
+            raise Unfit(f"its threads share {name} in a way that is no sum, product, max or min of a block")
+        if declarator.extents or declarator.is_reference or isinstance(declarator.initial, nodes.Items):
             raise Unfit(f"the variable {name} is no number")
-        if name in self.values or name in self.pointers:
-            raise Unfit(f"the name {name} has two meanings")
-        made = None if declarator.initial is None else self._value(declarator.initial, mask)
+        if declarator.is_pointer:
+            if declarator.initial is None:
+                raise Unfit(f"the pointer {name} is set later")
+            dtype, place = self._pointer(declarator.initial, mask)
+            text = self.fresh(name)
+            self.axes[key] = self.axes.get(key, NOWHERE) | place.axes
+            self.add(f"{text} = {self.spread(place, self.axes[key])}")
+            self.scopes[-1][name] = Variable(key, text, dtype, mask, self.depth, is_pointer=True)
+            return
+        made = None if declarator.initial is None else self.place_or_value(declarator.initial, mask)
         is_auto = made is not None and declarator.c_type.removeprefix("const ") == "auto"
-        dtype = made.dtype if made is not None and is_auto else self._dtype(declarator.c_type)
-        if made is None:
-            text = f"tl.zeros((BLOCK,), dtype=tl.{_triton(dtype)})"
-        else:
-            text = _cast(made.text, dtype) if made.is_literal else _converted(made, dtype)
-            self._same |= {name} if made.is_same else set()
-        self.lines.append(f"{name_in_triton(name)} = {text}")
-        self.values[name] = dtype
-        self._declared_under[name] = mask
+        dtype = made.dtype if made is not None and is_auto else c_dtype(declarator.c_type, self.language)
+        self._set(name, key, made or Value("0", dtype, is_literal=True), dtype, mask)
 
-    def _assign(self, assigned: nodes.Assign, mask: str) -> None:
-        value = assigned.value
-        if assigned.operator != "=":
-            value = nodes.Binary(assigned.place, assigned.operator.removesuffix("="), assigned.target, value)
-        made = self._value(value, mask)
-        match assigned.target:
-            case nodes.Name(name=name) if name in self._declared_under:
-                text = _converted(made, self.values[name])
-                is_all, own = self._declared_under[name] == mask, name_in_triton(name)
-                self._same -= set() if is_all and made.is_same else {name}
-                self.lines.append(f"{own} = {text if is_all else f'tl.where({mask}, {text}, {own})'}")
-            case nodes.Element(base=nodes.Name(name=name), index=index) if name in self.pointers:
-                if not mask:
-                    raise Unfit(f"{name} is stored without a bound")
-                text = _converted(made, self.pointers[name])
-                self.lines.append(f"tl.store({self._place(name, index, mask)}, {text}, mask={mask})")
+    def _set(self, name: str, key: object, made: Value, dtype: str, mask: Mask) -> None:
+        """A variable, or a new one in its place, with the value that it starts with."""
+        own = self.axes[key] = self.axes.get(key, NOWHERE) | made.axes
+        text = self.fresh(name)
+        is_zero = made.is_literal and made.text in ("0", "0.0")
+        whole = Value(self.typed(made, dtype), dtype, made.axes)  # an argument that is 1 is a constant
+        self.add(f"{text} = {self.spread(whole, own)}")
+        self.scopes[-1][name] = Variable(key, text, dtype, mask, self.depth, place=made.place, starts_at_zero=is_zero)
+
+    def _assign(self, target: nodes.Expression, operator: str, value: nodes.Expression, mask: Mask) -> None:
+        if operator != "=":
+            value = nodes.Binary(target.place, operator.removesuffix("="), target, value)
+        made = self.used(self.place_or_value(value, mask))
+        match target:
+            case nodes.Name(name=name) if (found := self.find(name)) is not None:
+                self.change(name, found, made, mask)
+            case nodes.Element() | nodes.Unary(operator="*"):
+                self._store(target, made, mask)
             case _:
                 raise Unfit("it stores to what is neither a variable nor an element")
 
+    def change(self, name: str, found: Variable, made: Value, mask: Mask) -> None:
+        """Give a variable another value, under a mask."""
+        if found.is_pointer:
+            raise Unfit(f"the pointer {name} moves along")
+        if isinstance(found.key, str):
+            raise Unfit(f"the argument {name} is changed")
+        scope = next(each for each in reversed(self.scopes) if name in each)
+        if found.mask == mask and found.depth == self.depth:
+            key = (found.key, "next") if not isinstance(found.key, tuple) else (*found.key, "next")
+            own = self.axes[key] = self.axes.get(key, NOWHERE) | made.axes
+            text = self.fresh(name)
+            self.add(f"{text} = {self.spread(Value(self.typed(made, found.dtype), found.dtype, made.axes), own)}")
+            scope[name] = replace(found, key=key, text=text, place=made.place, starts_at_zero=False)
+            return
+        parts = mask[len(found.mask) :] if mask[: len(found.mask)] == found.mask else mask
+        asked = self._joined(parts)
+        own = self.axes[found.key] = self.axes.get(found.key, NOWHERE) | made.axes | asked.axes
+        text = self.typed(made, found.dtype)
+        if asked.text:
+            text = f"tl.where({asked.text}, {text}, {found.text})"
+        self.add(f"{found.text} = {self.spread(Value(text, found.dtype, made.axes | asked.axes), own)}")
+        if not self.tiled:
+            scope[name] = replace(found, starts_at_zero=False)
+
+    def typed(self, value: Value, dtype: str) -> str:
+        """A value in a type, which numbers that Python would give another one get too."""
+        return converted(value, dtype) if value.axes else cast(value.text, dtype)
+
+    def _store(self, target: nodes.Expression, made: Value, mask: Mask) -> None:
+        dtype, place = self._address(target, mask)
+        if not mask:
+            raise Unfit("memory is stored to without a bound")
+        if self.layout.is_free and self.has_grid_loop:
+            raise Unfit("a part of a sum over the grid is stored")
+        lane = self.layout.lane_axis
+        if lane is not None and self.layout.is_free and lane in made.axes | place.axes and not self.tiled:
+            raise Unfit("a thread stores what is its own")
+        self._store_text("tl.store", place, converted(made, dtype), made.axes, mask)
+        span = target.place.span
+        array = nodes.root_name(target)
+        later = [each for each in self.subject.analysis.facts.accesses
+                 if each.array == array and each.kind != "write" and each.span.start > span.end]  # fmt: skip
+        if later or self.depth > self.tiled:
+            facts = self.subject.analysis.facts.accesses
+            if any(each.array == array and each.kind != "write" for each in facts):
+                self.add("tl.debug_barrier()")
+
+    def _store_text(self, word: str, place: Value, text: str, more: frozenset[int], mask: Mask) -> None:
+        axes = place.axes | more
+        asked = self.mask_for(mask, axes)
+        axes |= asked.axes
+        ending = f", mask={asked.text}" if asked.text else ""
+        whole = self.spread(replace(place, dtype="pointer"), axes)
+        self.add(f"{word}({whole}, {text}{ending})")
+
+    # Masks
+
+    def _is_lane_part(self, part: Part) -> bool:
+        return self.layout.lane_axis is not None and part.axes == {self.layout.lane_axis} and part.is_met
+
+    def _joined(self, parts: Mask) -> Value:
+        axes = frozenset().union(*(each.axes for each in parts))
+        if not axes:
+            parts = tuple(replace(each, text=self._as_block(each.text)) for each in parts)
+        text = " & ".join(each.text for each in parts)
+        return Value(f"({text})" if len(parts) > 1 else text, "bool", axes)
+
+    def _as_block(self, text: str) -> str:
+        """A number's condition as a block of one element, which joins with any."""
+        return f"((tl.zeros({self.layout.shape(NOWHERE)}, tl.int32) + tl.cast({text}, tl.int32)) != 0)"
+
+    def mask_for(self, mask: Mask, axes: frozenset[int]) -> Value:
+        """The mask of an access that differs along some axes: elsewhere it is made where any element asks for it."""
+        parts: list[Part] = []
+        for each in mask:
+            lacking = each.axes - axes
+            if not lacking:
+                parts.append(each)
+            elif not each.is_met:
+                text = f"{each.text}.to(tl.int32)"
+                for axis in sorted(lacking):
+                    text = f"tl.max({text}, axis={axis}, keep_dims=True)"
+                parts.append(Part(f"({text} > 0)", each.axes - lacking))
+        return self._joined(tuple(parts))
+
+    def bound(self, value: Value) -> Value:
+        """A name for what is computed now."""
+        self.made += 1
+        name = f"{'mask' if value.dtype == 'bool' else 'tile'}{self.made}"
+        self.add(f"{name} = {value.text}")
+        return replace(value, text=name)
+
     # Expressions
 
-    def _value(self, node: nodes.Expression, mask: str) -> _Value:
-        place = self._place_of(node)
-        if place:
-            return _Value(place, "int64" if self.is_wide else "int32", is_same=place != "at")
+    def value(self, node: nodes.Expression, mask: Mask) -> Value:
+        """An expression that is used for more than the thread's place."""
+        return self.used(self.place_or_value(node, mask))
+
+    def used(self, value: Value) -> Value:
+        """A value, where how many threads a block has does not matter for it.
+
+        Raises:
+            Unfit: it does.
+        """
+        if self.layout.is_free and value.place in ("lane", "size", "grid", "rowsize", "all", "stride"):
+            raise Unfit("what a thread does depends on its number in the block")
+        return value
+
+    def place_or_value(self, node: nodes.Expression, mask: Mask) -> Value:
+        """An expression, which may be the thread's place alone."""
+        found = self.layout.value_of(node)
+        if found is not None:
+            return found
         match node:
             case nodes.Literal():
-                return _literal(node)
-            case nodes.Name(name=name) if name in self.values:
-                return _Value(name_in_triton(name), self.values[name], is_same=name in self._same)
-            case nodes.Element(base=nodes.Name(name=name), index=index) if name in self.pointers:
-                masked = f", mask={mask}" if mask else ""
-                return _Value(f"tl.load({self._place(name, index, mask)}{masked})", self.pointers[name])
-            case nodes.Unary(operator="+", operand=operand):
-                return self._value(operand, mask)
-            case nodes.Unary(operator="-", operand=operand):
-                inner = self._value(operand, mask)
-                return replace(inner, text=f"(-{inner.text})")
-            case nodes.Unary(operator="!", operand=operand):
-                return _Value(f"(({self._condition(operand, mask)}) == 0)", "bool")
+                return literal_value(node)
+            case nodes.Name(name=name):
+                return self.named(name)
+            case nodes.Element() | nodes.Unary(operator="*"):
+                return self._load(*self._address(node, mask), mask)
+            case nodes.Unary(operator=operator, operand=operand):
+                return self._unary(operator, operand, mask)
             case nodes.Binary(operator=operator, left=left, right=right):
                 return self._binary(operator, left, right, mask)
             case nodes.Conditional(condition=condition, yes=yes, no=no):
-                known = self._value(condition, mask)
-                asked = self._bound(_asked(known))
-                one = self._value(yes, self._under(yes, asked, mask))
-                other = self._value(no, self._under(no, f"{asked} == 0", mask))
-                dtype, first, second = _alike(one, other)
-                is_same = known.is_same and not _is_computed(known) and _is_one(one) and _is_one(other)
-                return _Value(f"tl.where({asked}, {first}, {second})", dtype, is_same=is_same)
+                return self._conditional(condition, yes, no, mask)
             case nodes.Cast(c_type=c_type, is_pointer=False, operands=(operand,), is_reinterpreting=False):
-                dtype = self._dtype(c_type)
-                inner = self._value(operand, mask)
-                return replace(inner, text=_converted(inner, dtype), dtype=dtype)
+                inner = self.place_or_value(operand, mask)
+                dtype = c_dtype(c_type, self.language)
+                return replace(inner, text=converted(inner, dtype), dtype=dtype, is_literal=False) if not (
+                    inner.is_literal
+                ) else replace(inner, text=cast(inner.text, dtype), dtype=dtype, is_literal=False)  # fmt: skip
+            case nodes.Call(template_arguments=()) if node.place.span in self.joins:
+                return self._join(node, mask)
+            case nodes.Call(function=name, arguments=(place,)) if is_cached_load(name):
+                return self._load(*self._pointer(place, mask), mask)
             case nodes.Call(function=name, arguments=arguments, template_arguments=()):
-                return self._call(name, [self._value(each, mask) for each in arguments])
+                return self.call(name, [self.value(each, mask) for each in arguments])
         raise Unfit(f"an expression has no words in Triton ({type(node).__name__.lower()})")
 
-    def _binary(self, operator: str, left: nodes.Expression, right: nodes.Expression, mask: str) -> _Value:
+    def named(self, name: str) -> Value:
+        """What a name in C stands for."""
+        found = self.find(name)
+        if found is not None and not found.is_pointer:
+            axes = NOWHERE if isinstance(found.key, str) else self.axes.get(found.key, NOWHERE)
+            return Value(found.text, found.dtype, axes, place=found.place)
+        number = known_number(name)
+        if found is None and number is not None:
+            return number
+        tree = self.subject.analysis.tree
+        macros = [each.value for each in tree.expanded.macros.values() if each.name == name and each.is_parameter]
+        if found is None and macros and macros[0] is not None:
+            return Value(str(macros[0]), "int32", is_literal=True, place=self.layout.place_of_number(macros[0]))
+        constant = next((each.value for each in tree.constants if each.name == name), None)
+        if found is None and constant is not None:
+            return self.place_or_value(constant, ())
+        raise Unfit(f"the name {name} has no words in Triton")
+
+    def _unary(self, operator: str, operand: nodes.Expression, mask: Mask) -> Value:
+        if operator == "!":
+            asked = self._condition(operand, mask)
+            return Value(f"({asked.text} == 0)", "bool", asked.axes)
+        inner = self.value(operand, mask)
+        if operator == "+":
+            return inner
+        if operator not in ("-", "~") or (operator == "~" and is_float(inner.dtype)):
+            raise Unfit(f"the operator {operator} has no words in Triton")
+        return replace(inner, text=f"({operator}{inner.text})", place="")
+
+    def _conditional(
+        self, condition: nodes.Expression, yes: nodes.Expression, no: nodes.Expression, mask: Mask
+    ) -> Value:
+        asked = self.bound(self._condition(condition, mask))
+        one = self.used(self.place_or_value(yes, self._loading(yes, asked, mask)))
+        opposite = replace(asked, text=f"({asked.text} == 0)")
+        other = self.used(self.place_or_value(no, self._loading(no, opposite, mask)))
+        dtype, first, second = alike(one, other)
+        if one.is_literal and other.is_literal:
+            first = cast(first, dtype)
+        text = f"tl.where({asked.text}, {first}, {second})"
+        return Value(text, dtype, asked.axes | one.axes | other.axes)
+
+    def _loading(self, node: nodes.Expression, condition: Value, mask: Mask) -> Mask:
+        """The mask for what is only computed under a condition; the same where nothing is loaded there."""
+        if not any(isinstance(each, nodes.Element | nodes.Unary) for each in nodes.walk(node)):
+            return mask
+        return (*mask, Part(condition.text, condition.axes))
+
+    def _binary(self, operator: str, left: nodes.Expression, right: nodes.Expression, mask: Mask) -> Value:
         if operator in ("&&", "||"):
-            word = "&" if operator == "&&" else "|"
-            first = self._bound(self._condition(left, mask))
-            decided = first if operator == "&&" else f"{first} == 0"
-            second = self._condition(right, self._under(right, decided, mask))
-            return _Value(f"({first} {word} ({second}))", "bool")
-        one, other = self._value(left, mask), self._value(right, mask)
-        is_same = _is_one(one) and _is_one(other)
-        dtype, first, second = _alike(one, other)
+            return self._both(operator, left, right, mask)
+        node = nodes.Binary(left.place, operator, left, right)
+        if self._is_first_lane(node):
+            return Value(f"({self.layout.lane_text} == 0)", "bool", frozenset((self.layout.lane_axis or 0,)))
+        one, other = self.place_or_value(left, mask), self.place_or_value(right, mask)
+        place = self.layout.joined_place(operator, one, other)
+        if not place:
+            one, other = self.used(one), self.used(other)
+        dtype, first, second = alike(one, other)
+        axes = one.axes | other.axes
         if operator in _COMPARISONS:
-            return _Value(f"({first} {operator} {second})", "bool", is_same=is_same)
-        is_float = _is_float(dtype)
-        if operator not in ("+", "-", "*", "/") and (is_float or operator not in ("%", "<<", ">>", "&", "|", "^")):
+            return Value(f"({first} {operator} {second})", "bool", axes)
+        if operator not in ("+", "-", "*", "/") and (
+            is_float(dtype) or operator not in ("%", "<<", ">>", "&", "|", "^")
+        ):
             raise Unfit(f"the operator {operator} has no words in Triton for {dtype}")
         is_literal = one.is_literal and other.is_literal
-        if is_literal and operator in ("/", "%") and not is_float:  # Python rounds down, C to zero
-            is_literal, is_same, first = False, True, _cast(first, dtype)
-        word = "//" if operator == "/" and not is_float else operator
-        return _Value(f"({first} {word} {second})", dtype, is_literal, is_same)
+        if is_literal and operator in ("/", "%") and not is_float(dtype):  # Python rounds down, C to zero
+            is_literal, first = False, cast(first, dtype)
+        word = "//" if operator == "/" and not is_float(dtype) else operator
+        return Value(f"({first} {word} {second})", dtype, axes, is_literal, place)
 
-    def _under(self, node: nodes.Expression, condition: str, mask: str) -> str:
-        """The mask for what is only computed under a condition; the same where nothing is loaded there."""
-        is_loading = any(isinstance(each, nodes.Element) for each in nodes.walk(node))
-        return self._mask(condition, mask) if is_loading else mask
+    def _both(self, operator: str, left: nodes.Expression, right: nodes.Expression, mask: Mask) -> Value:
+        first = self.bound(self._condition(left, mask))
+        decided = first if operator == "&&" else replace(first, text=f"({first.text} == 0)")
+        second = self._condition(right, self._loading(right, decided, mask))
+        word = "&" if operator == "&&" else "|"
+        return Value(f"({first.text} {word} {second.text})", "bool", first.axes | second.axes)
 
-    def _call(self, name: str, given: list[_Value]) -> _Value:
-        if name in _CONVERSIONS and len(given) == 1:
-            return replace(given[0], text=_converted(given[0], _CONVERSIONS[name]), dtype=_CONVERSIONS[name])
-        plain = name.removeprefix("std::").removeprefix("native_").removeprefix("half_")
-        plain = plain.removeprefix("__") if plain.endswith("f") else plain
-        known, is_same = (*_BY_FLOAT, *_OF_TWO, "fma"), all(map(_is_one, given))
-        plain = next((each for each in (plain, plain.removesuffix("f")) if each in known), "")
-        if plain in _OF_TWO and len(given) == 2:
-            dtype, one, other = _alike(*given)
-            return _Value(f"{_OF_TWO[plain]}({one}, {other})", dtype, is_same=is_same)
-        if plain == "fma" and len(given) == 3:
-            dtype, one, other = _alike(given[0], given[1])
-            dtype, product, last = _alike(_Value(f"({one} * {other})", dtype), given[2])
-            return _Value(f"({product} + {last})", dtype, is_same=is_same)
-        if plain not in _BY_FLOAT or len(given) != (2 if plain == "pow" else 1):
-            raise Unfit(f"the function {name} has no words in Triton")
-        dtype = "float64" if any(each.dtype == "float64" and not each.is_literal for each in given) else "float32"
-        self.uses_libdevice |= _BY_FLOAT[plain].startswith("libdevice")
-        texts = [_cast(each.text, dtype) if each.is_literal else _converted(each, dtype) for each in given]
-        return _Value(f"{_BY_FLOAT[plain]}({', '.join(texts)})", dtype, is_same=is_same)
+    def _condition(self, node: nodes.Expression, mask: Mask) -> Value:
+        value = self.value(node, mask)
+        lane = self.layout.lane_axis
+        if self.layout.is_free and not self.tiled and lane in value.axes and not self._is_first_lane(node):
+            raise Unfit("what a thread does depends on what is its own")
+        text = value.text if value.dtype == "bool" and not value.is_literal else f"({value.text} != 0)"
+        return replace(value, text=text if value.axes else self._as_block(text), dtype="bool", is_literal=False)
 
-    def _condition(self, node: nodes.Expression, mask: str) -> str:
-        return _asked(self._value(node, mask))
+    def call(self, name: str, given: list[Value]) -> Value:
+        """A function of C's on values."""
+        made, library = called(name, given)
+        self.libraries |= {library} if library else set()
+        return made
 
-    def _place(self, name: str, index: nodes.Expression, mask: str) -> str:
-        """An element's address for each thread, also where all have the same."""
-        value = self._value(index, mask)
-        if _is_float(value.dtype):
-            raise Unfit(f"an index of {name} is no integer")
-        same = " + at * 0" if _is_one(value) else ""
-        return f"{name_in_triton(name)} + {value.text}{same}"
+    # Joins
 
-    # Names and types
+    def _join(self, call: nodes.Call, mask: Mask) -> Value:
+        """What all threads of a block make of their values."""
+        operation = self.joins[call.place.span]
+        given = [each for each in call.arguments if not isinstance(each, nodes.Literal)]
+        given = [each for each in given if not (isinstance(each, nodes.Name) and self.is_shared(each.name))]
+        lane = self.layout.lane_axis
+        if len(given) != 1 or lane is None:
+            raise Unfit(f"what {call.function} joins is not known")
+        if self.layout.is_free and operation in ("sum", "product") and not self._is_own_sum(given[0]):
+            raise Unfit("a thread with nothing to do has a share in a sum")
+        made = self.value(given[0], mask)
+        whole = replace(made, text=self.spread(made, made.axes | {lane}), axes=made.axes | {lane})
+        return self.reduced(whole, operation, lane)
 
-    def _place_of(self, node: nodes.Expression) -> str:
-        """The name of the thread's number along an axis of the whole launch; empty for anything else."""
-        terms = _terms(node, "+")
-        texts = sorted(
-            "*".join(sorted(query_text(_bare(factor)) for factor in _terms(_bare(term), "*"))) for term in terms
-        )
-        for index, (axis, name) in enumerate(PLACES.items()):
-            blocks = (f"blockIdx.{axis}", f"get_group_id({index})")
-            whole = (
-                [f"get_global_id({index})"],
-                [f"blockDim.{axis}*blockIdx.{axis}", f"threadIdx.{axis}"],
-                [f"get_group_id({index})*get_local_size({index})", f"get_local_id({index})"],
-            )
-            if texts in whole or (axis in self.single and texts[0] in blocks and len(texts) == 1):
-                return name
-        return ""
+    def is_shared(self, name: str) -> bool:
+        """Whether a name is an array that the threads of a block share."""
+        array = self.subject.analysis.facts.arrays.get(name)
+        return array is not None and array.space == "shared"
 
-    def _dtype(self, c_type: str) -> str:
-        found = dtype_of_c_type(c_type, self.language)
-        if found is None or not _triton(found.name):
-            raise Unfit(f"the type {c_type} has no name in Triton")
-        return found.name
+    def _is_own_sum(self, node: nodes.Expression) -> bool:
+        for each in terms(bare(node), "*"):
+            found = self.find(each.name) if isinstance(each, nodes.Name) else None
+            if found is not None and found.starts_at_zero:
+                return True
+        return False
 
+    def reduced(self, value: Value, operation: Operation, axis: int) -> Value:
+        """A block joined along an axis."""
+        if operation == "product":
+            self.libraries.add("multiplied")
+            text = f"tl.reduce({value.text}, {axis}, multiplied, keep_dims=True)"
+        else:
+            text = f"{_JOINS[operation]}({value.text}, axis={axis}, keep_dims=True)"
+        return Value(cast(text, value.dtype), value.dtype, value.axes - {axis})
 
-def _asked(value: _Value) -> str:
-    """Whether a value is not 0."""
-    if _is_computed(value):  # a number, which Triton's interpreter joins with no mask
-        return f"((at * 0 + {value.text}) != 0)"
-    return value.text if value.dtype == "bool" else f"({value.text} != 0)"
+    # Memory
 
+    def _address(self, node: nodes.Expression, mask: Mask) -> tuple[str, Value]:
+        """What stands in an element, and where it is."""
+        match node:
+            case nodes.Element(base=base, index=index):
+                dtype, start = self._pointer(base, mask)
+                return dtype, self._moved(start, index, mask)
+            case nodes.Unary(operator="*", operand=operand):
+                return self._pointer(operand, mask)
+        raise Unfit("it stores to what is neither a variable nor an element")
 
-def _is_one(value: _Value) -> bool:
-    """Whether it is one number, not one for each thread."""
-    return value.is_same or value.is_literal
+    def _moved(self, start: Value, index: nodes.Expression, mask: Mask) -> Value:
+        by = self.value(index, mask)
+        if is_float(by.dtype):
+            raise Unfit("an index is no integer")
+        return Value(f"{start.text} + {by.text}", "pointer", start.axes | by.axes)
 
+    def _pointer(self, node: nodes.Expression, mask: Mask) -> tuple[str, Value]:
+        match node:
+            case nodes.Name(name=name) if (found := self.find(name)) is not None and found.is_pointer:
+                axes = NOWHERE if isinstance(found.key, str) else self.axes.get(found.key, NOWHERE)
+                return found.dtype, Value(found.text, "pointer", axes)
+            case nodes.Binary(operator="+", left=left, right=right):
+                dtype, start = self._pointer(left, mask)
+                return dtype, self._moved(start, right, mask)
+            case nodes.Unary(operator="&", operand=operand):
+                return self._address(operand, mask)
+            case nodes.Name(name=name) if self.is_shared(name) or self.find(name) is None:
+                raise Unfit(f"its threads share {name} in a way that is no sum, product, max or min of a block")
+        raise Unfit("a pointer is made in a way that has no words in Triton")
 
-def _is_computed(value: _Value) -> bool:
-    """Whether it is one number that a function of Triton gives."""
-    return _is_one(value) and "tl." in value.text
+    def _load(self, dtype: str, place: Value, mask: Mask) -> Value:
+        asked = self.mask_for(mask, place.axes)
+        if not place.axes and asked.text:  # one number under a condition of one
+            place = replace(place, text=f"{place.text} + tl.zeros({self.layout.shape(NOWHERE)}, tl.int32)")
+        ending = f", mask={asked.text}, other=0" if asked.text else ""
+        return Value(f"tl.load({place.text}{ending})", dtype, place.axes)
 
+    # Text
 
-def _alike(one: _Value, other: _Value) -> tuple[str, str, str]:
-    """Both in the type that C computes them in."""
-    if one.is_literal != other.is_literal:
-        own, literal = (other, one) if one.is_literal else (one, other)
-        if _is_float(own.dtype) or (not _is_float(literal.dtype) and DTYPES[own.dtype].item_bytes >= _INT_BYTES):
-            return own.dtype, one.text, other.text
-    dtype = max(one.dtype, other.dtype, key=_rank)
-    dtype = "int32" if DTYPES[dtype].item_bytes < _INT_BYTES and not _is_float(dtype) else dtype
-    return dtype, _converted(one, dtype), _converted(other, dtype)
+    def add(self, line: str) -> None:
+        """One more line."""
+        self.lines.append("    " * self._indent + line)
 
+    def indented(self, by: int) -> None:
+        """Lines that follow stand further in."""
+        self._indent += by
 
-def _converted(value: _Value, dtype: str) -> str:
-    if value.dtype == dtype or (value.is_literal and (_is_float(dtype) or not _is_float(value.dtype))):
-        return value.text
-    return _cast(value.text, dtype)
+    def spread(self, value: Value, axes: frozenset[int]) -> str:
+        """A value as a block that has some extent along all of these axes."""
+        if axes <= value.axes:
+            return value.text
+        whole = self.layout.shape(axes | value.axes)
+        if value.dtype == "pointer":
+            return f"{value.text} + tl.zeros({whole}, tl.int32)"
+        text = value.text if value.axes else cast(value.text, value.dtype)
+        return f"tl.broadcast_to({text}, {whole})"
 
+    def fresh(self, name: str) -> str:
+        """A name in Triton that nothing has yet."""
+        plain = names_in_triton((name,))[name]
+        made, count = plain, 1
+        while made in self.taken:
+            count += 1
+            made = f"{plain}_v{count}"
+        self.taken.add(made)
+        return made
 
-def _cast(text: str, dtype: str) -> str:
-    """Of a number too, which an argument that is 1 is for Triton."""
-    return f"tl.cast({text}, tl.{_triton(dtype)})"
-
-
-def _terms(node: nodes.Expression, operator: str) -> list[nodes.Expression]:
-    if isinstance(node, nodes.Binary) and node.operator == operator:
-        return [*_terms(node.left, operator), *_terms(node.right, operator)]
-    return [node]
-
-
-def _bare(node: nodes.Expression) -> nodes.Expression:
-    """Without conversions of integers."""
-    while isinstance(node, nodes.Cast) and len(node.operands) == 1 and not node.is_pointer:
-        node = node.operands[0]
-    return node
-
-
-def _literal(node: nodes.Literal) -> _Value:
-    if node.value is not None and node.text not in ("true", "false"):
-        return _Value(str(node.value), "int32" if -(2**31) <= node.value < 2**31 else "int64", is_literal=True)
-    if node.text in ("true", "false"):
-        return _Value(node.text.title(), "bool", is_literal=True)
-    text = node.text.rstrip("fFlL")
-    try:
-        return _Value(repr(float(text)), "float32" if text != node.text else "float64", is_literal=True)
-    except ValueError:
-        raise Unfit(f"the literal {node.text} has no words in Triton") from None
-
-
-def _rank(dtype: str) -> tuple[bool, int, bool]:
-    """C's usual conversions: floats before integers, then the wider, then the unsigned; at least `int`."""
-    known = DTYPES[dtype]
-    return known.kind == "float", known.item_bytes, known.kind == "uint"
-
-
-def _is_float(dtype: str) -> bool:
-    return DTYPES[dtype].kind == "float"
+    def find(self, name: str) -> Variable | None:
+        """What a name stands for here."""
+        return next((each[name] for each in reversed(self.scopes) if name in each), None)
 
 
-def name_in_triton(name: str) -> str:
-    """A name that means nothing else in Python or in what is written here."""
-    is_taken = keyword.iskeyword(name) or name in _OWN or _BOUND.fullmatch(name)
-    return f"{name}_" if is_taken else name
+@dataclass(slots=True)
+class _Told:
+    node: nodes.Node
+    source: str
 
+    def __enter__(self) -> None:
+        return None
 
-def _triton(dtype: str) -> str:
-    return _TRITON_TYPES.get(dtype, dtype)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Unfit) and not error.reason.startswith("line "):
+            raise Unfit(f"line {self.node.place.span.line(self.source)}: {error.reason}") from error

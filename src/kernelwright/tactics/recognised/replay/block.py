@@ -515,7 +515,7 @@ class BlockReplay:
                 whole = self.pointer(base, frame, mask)
                 step = int(np.prod(whole.extents)) if whole.is_array else whole.width
                 offset = whole.offset + self.number(index, frame, mask).astype(np.int64) * step
-                return Address(whole.memory, offset, whole.extents[1:], len(whole.extents) > 1, whole.width)
+                return Address(whole.memory, offset, whole.extents[1:], bool(whole.extents), whole.width)
             case nodes.Unary(operator="*", operand=operand):
                 return self.pointer(operand, frame, mask)
             case nodes.Member(base=nodes.Element() as base, name=name, is_arrow=False):

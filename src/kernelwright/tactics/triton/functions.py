@@ -1,0 +1,50 @@
+"""Functions of C in Triton."""
+
+from __future__ import annotations
+
+from kernelwright.tactics.base import Unfit
+from kernelwright.tactics.triton.values import NOWHERE, Value, alike, cast, converted
+
+_BY_FLOAT = {
+    "exp": "tl.exp", "exp2": "tl.exp2", "log": "tl.log", "log2": "tl.log2", "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt",
+    "sin": "tl.sin", "cos": "tl.cos", "erf": "tl.erf", "floor": "tl.floor", "ceil": "tl.ceil", "fabs": "tl.abs",
+    "tanh": "libdevice.tanh", "pow": "libdevice.pow", "log1p": "libdevice.log1p", "expm1": "libdevice.expm1",
+}  # fmt: skip
+"""Functions of float32 and float64, without the spelling for a type."""
+_OF_TWO = {"max": "tl.maximum", "fmax": "tl.maximum", "min": "tl.minimum", "fmin": "tl.minimum"}
+_CONVERSIONS = {
+    "__half2float": "float32", "__float2half": "float16", "__float2half_rn": "float16", "__bfloat162float": "float32",
+    "__float2bfloat16": "bfloat16", "__float2bfloat16_rn": "bfloat16",
+}  # fmt: skip
+
+
+def called(name: str, given: list[Value]) -> tuple[Value, str]:
+    """A function on values, and the library that it needs beside Triton's language; empty for none.
+
+    Raises:
+        Unfit: it has no words in Triton.
+    """
+    if name in _CONVERSIONS and len(given) == 1:
+        dtype = _CONVERSIONS[name]
+        text = cast(given[0].text, dtype) if given[0].is_literal else converted(given[0], dtype)
+        return Value(text, dtype, given[0].axes), ""
+    plain = name.removeprefix("std::").removeprefix("native_").removeprefix("half_")
+    plain = plain.removeprefix("__") if plain.endswith("f") else plain
+    known = (*_BY_FLOAT, *_OF_TWO, "fma", "abs")
+    axes = NOWHERE.union(*(each.axes for each in given))
+    plain = next((each for each in (plain, plain.removesuffix("f")) if each in known), "")
+    if plain in _OF_TWO and len(given) == 2:
+        dtype, one, other = alike(*given)
+        return Value(f"{_OF_TWO[plain]}({one}, {other})", dtype, axes), ""
+    if plain == "fma" and len(given) == 3:
+        dtype, one, other = alike(given[0], given[1])
+        dtype, product, last = alike(Value(f"({one} * {other})", dtype), given[2])
+        return Value(f"({product} + {last})", dtype, axes), ""
+    if plain == "abs" and len(given) == 1:
+        return Value(f"tl.abs({given[0].text})", given[0].dtype, axes), ""
+    if plain not in _BY_FLOAT or len(given) != (2 if plain == "pow" else 1):
+        raise Unfit(f"the function {name} has no words in Triton")
+    dtype = "float64" if any(each.dtype == "float64" and not each.is_literal for each in given) else "float32"
+    library = "libdevice" if _BY_FLOAT[plain].startswith("libdevice") else ""
+    texts = [cast(each.text, dtype) if each.is_literal else converted(each, dtype) for each in given]
+    return Value(f"{_BY_FLOAT[plain]}({', '.join(texts)})", dtype, axes), library
