@@ -46,6 +46,7 @@ from kernelwright.tuning.tune import TuningProblem
 from kernelwright_bench.modules.command import compare_answer, compared
 from kernelwright_bench.modules.official import FACTORY as EVALUATOR
 from kernelwright_bench.modules.official import ask_official
+from kernelwright_bench.modules.parts import share_rows
 from kernelwright_bench.modules.worker import FACTORY as TIMER
 
 Tell = Callable[[str], None]
@@ -294,7 +295,9 @@ class _Solving:
             return
         found = self._compared("time")
         found["refused"] |= known["refused"]
-        known |= {name: found[name] for name in ("differs", "refused", "samples_s", "compile_s") if name in found}
+        taken = ("differs", "refused", "samples_s", "parts_s", "compile_s")
+        known |= {name: found[name] for name in taken if name in found}
+        known["parts"] = share_rows(known.get("parts_s", []))
         known["rows"] = compared(known) if known["samples_s"] else {}
 
     def _official(self) -> dict[str, Any]:
