@@ -29,6 +29,7 @@ from kernelwright.evaluate.process.worker_process import WorkerProcess, WorkerSe
 from kernelwright.export.subject import ExportedRun
 from kernelwright.export.torch.module import model_new, module_file
 from kernelwright.insights.verdict_words import tree_verdict_text
+from kernelwright.modules.algebra import rewritten
 from kernelwright.modules.graph import Graph
 from kernelwright.modules.importing import import_module, importer_in
 from kernelwright.modules.lowering import lower
@@ -70,6 +71,8 @@ class SolveSettings:
     trials: int = 3
     library: tuple[str, ...] = ()
     """Operators that PyTorch's library computes in the answer."""
+    algebra: bool = False
+    """Whether exact algebra rewrites the graph."""
 
     @property
     def place(self) -> str:
@@ -268,9 +271,11 @@ class _Solving:
         return found
 
     def _lower(self, graph: Graph) -> None:
+        graph, algebra = rewritten(graph) if self._settings.algebra else (graph, ())
         program = lower(graph, library=self._settings.library)
-        self.record |= {"kernels": len(program.kernels), "library_calls": len(program.calls)}
-        for name, data in files_of(self._file.stem, self._file.read_bytes(), graph, program).items():
+        self.record |= {"kernels": len(program.kernels), "library_calls": len(program.calls), "algebra": [*algebra]}
+        files = files_of(self._file.stem, self._file.read_bytes(), graph, program, algebra=algebra)
+        for name, data in files.items():
             (self._module.parent / name).write_bytes(_for_place(name, data, self._settings.place))
 
     def _compared(self, *parts: str) -> dict[str, Any]:
