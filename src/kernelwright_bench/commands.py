@@ -211,6 +211,7 @@ def bench_kernelbench(
     together: Annotated[int, typer.Option(help="Problems that get their answers side by side, on a GPU.", min=1)] = 1,
     *,
     library: Annotated[bool, typer.Option("--library", help="As for `init`.")] = False,
+    algebra: Annotated[bool, typer.Option("--algebra", help="As for `init`.")] = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -223,7 +224,8 @@ def bench_kernelbench(
     from kernelwright_bench.modules.kernelbench import KernelBenchWords, run_kernelbench
 
     words = KernelBenchWords(
-        checkout, level, ids, budget, model, device, out, rounds, modes, timeout, json, library, together
+        checkout, level, ids, budget, model, device, out, rounds, modes, timeout, json, library, together,
+        algebra,
     )  # fmt: skip
     raise typer.Exit(run_kernelbench(words))
 

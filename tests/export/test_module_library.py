@@ -159,13 +159,19 @@ def test_the_file_calls_the_library_between_its_launches(language: str, record_r
     assert [each.strip() for each in steps] == [
         "_allocate(tensors, ['t1'])",
         "_launch(tensors, memory, 0, 1)",
-        "v_turned = torch.ops.aten.permute.default(self=tensors['t1'], dims=[1, 0])",
-        "tensors['c1'] = torch.ops.aten.mm.default(self=tensors['t1'], mat2=v_turned).contiguous()",
+        "_call_c1(tensors)",
         "del tensors['t1']",
         "_allocate(tensors, ['out0'])",
         "_launch(tensors, memory, 1, 2)",
         "del tensors['c1']",
     ]
+    call = text.partition("def _call_c1(tensors):\n")[2].partition("\n\n")[0].splitlines()
+    assert [each.strip() for each in call] == [
+        "v_turned = torch.ops.aten.permute.default(self=tensors['t1'], dims=[1, 0])",
+        "tensors['c1'] = torch.ops.aten.mm.default(self=tensors['t1'], mat2=v_turned).contiguous()",
+    ]
+    assert "_ENTRIES = ('kernel_1', 'kernel_2')" in text
+    assert "_CALLED = {'c1': 'aten.mm.default'}" in text
     assert ("if (first <= 1 && 1 < last) {" in text) == (language == "cuda")
 
 

@@ -180,6 +180,10 @@ def init(
         bool,
         typer.Option("--library", help="Of a PyTorch module: products, convolutions and attention by its library."),
     ] = False,
+    algebra: Annotated[
+        bool,
+        typer.Option("--algebra", help="Of a PyTorch module: rewrites that are exact for all inputs and weights."),
+    ] = False,
     triton: Annotated[
         bool,
         typer.Option("--triton", help="Of a plain kernel in C: a template in Triton, beside the kernel as baseline."),
@@ -209,7 +213,7 @@ def init(
     from kernelwright.cli.commands.infer import KernelWords
     from kernelwright.cli.commands.init import run_init
 
-    said = KernelWords(source, tuple(words or ()), entry, grid, block, out, call, library, triton)
+    said = KernelWords(source, tuple(words or ()), entry, grid, block, out, call, library, algebra, triton)
     run_init(said, is_forced=force, is_json=json, suite=suite)
 
 

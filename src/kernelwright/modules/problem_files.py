@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kernelwright.errors import Location, SpecError
@@ -26,7 +26,9 @@ COUNTED = 1000
 _SIGNATURE = "SIGNATURE"
 
 
-def files_of(name: str, source: bytes, graph: Graph, program: LoweredProgram) -> dict[str, bytes]:
+def files_of(
+    name: str, source: bytes, graph: Graph, program: LoweredProgram, *, algebra: Sequence[str] = ()
+) -> dict[str, bytes]:
     """By name, the files of the problem.
 
     Args:
@@ -34,17 +36,18 @@ def files_of(name: str, source: bytes, graph: Graph, program: LoweredProgram) ->
         source: the module's file.
         graph: of the module.
         program: of the graph.
+        algebra: labels of the rewrites that made the graph from the module's own.
     """
     texts = {
-        "problem.toml": _problem_text(name, graph, program),
-        "reference.py": _reference_text(graph, program),
+        "problem.toml": _problem_text(name, graph, program, algebra),
+        "reference.py": _reference_text(graph, program, algebra),
         KERNELS[0]: program.text("opencl"),
         KERNELS[1]: program.text("cuda"),
     }
     return {MODULE: source, **{file: text.encode() for file, text in texts.items()}}
 
 
-def _problem_text(name: str, graph: Graph, program: LoweredProgram) -> str:
+def _problem_text(name: str, graph: Graph, program: LoweredProgram, algebra: Sequence[str]) -> str:
     changed = {each.mutates for each in graph.outputs}
     arguments = [
         _input_line(each, is_changed=each.target in changed) for each in graph.inputs if each.name in program.inputs
@@ -57,6 +60,7 @@ def _problem_text(name: str, graph: Graph, program: LoweredProgram) -> str:
     return "\n".join(
         [
             "# A PyTorch module, lowered to one kernel for each group of operators that one pass computes.",
+            *(f"# Exact algebra, {label}." for label in algebra),
             f"name = {inline_toml(re.sub(r'[^A-Za-z0-9_.-]+', '_', name).lstrip('_.-') or 'module')}",
             f'kernel = "{KERNELS[0]}"  # for CUDA: "{KERNELS[1]}"',
             'reference = "reference.py:forward"',
@@ -113,9 +117,9 @@ def _shape(shape: tuple[int, ...]) -> str:
     return inline_toml([str(extent) for extent in shape or (1,)])
 
 
-def _reference_text(graph: Graph, program: LoweredProgram) -> str:
+def _reference_text(graph: Graph, program: LoweredProgram, algebra: Sequence[str]) -> str:
     if program.calls:
-        return _parts_text(graph, program)
+        return _parts_text(graph, program, algebra)
     used = [each for each in graph.inputs if each.name in program.inputs]
     changed = _changed(graph, program)
     state = "".join(
@@ -132,7 +136,7 @@ import functools
 import module
 import torch
 
-{_signature_text(graph, program)}
+{_signature_text(graph, program, algebra)}
 
 @functools.cache
 def _model():
@@ -155,12 +159,13 @@ def _changed(graph: Graph, program: LoweredProgram) -> dict[str, str]:
     return {each.mutates: name for each, name in zip(graph.outputs, program.results, strict=True) if each.mutates}
 
 
-def _signature_text(graph: Graph, program: LoweredProgram) -> str:
-    rows = "".join(f"    {key!r}: {value!r},\n" for key, value in _signature(graph, program).items())
+def _signature_text(graph: Graph, program: LoweredProgram, algebra: Sequence[str]) -> str:
+    signature = _signature(graph, program) | ({"algebra": [*algebra]} if algebra else {})
+    rows = "".join(f"    {key!r}: {value!r},\n" for key, value in signature.items())
     return f"{_SIGNATURE} = {{  # what the program's arguments are in the module\n{rows}}}\n"
 
 
-def _parts_text(graph: Graph, program: LoweredProgram) -> str:
+def _parts_text(graph: Graph, program: LoweredProgram, algebra: Sequence[str]) -> str:
     """What lies between the library's operators, by PyTorch's own: what they give is an argument here."""
     named = {each.name: _whole(each) for each in graph.inputs}
     named |= {program.holds[call[-1].name]: call[-1].name for call in program.calls}
@@ -185,7 +190,7 @@ def _parts_text(graph: Graph, program: LoweredProgram) -> str:
 import module  # kept with a run: the file that an export writes has its constructor
 import torch
 
-{_signature_text(graph, program)}
+{_signature_text(graph, program, algebra)}
 
 def forward({", ".join(program.inputs)}):
     """What the library and the module's caller get."""
@@ -248,6 +253,7 @@ def signature_of(reference: ReferenceSpec) -> Mapping[str, Any] | None:
     parameters and buffers), `tensors` and `outputs` (shapes by argument), `updates` (outputs by the buffer that they
     become), `returns` (`tensor`, `tuple` or `list`). Where a library computes a part: `calls` (nodes by name, operator
     and arguments), `results` (shape and type by what is returned), `dtypes` of `tensors`; else these are empty.
+    `algebra` has the labels of rewrites.
 
     Returns:
         None: the reference is no module's.
@@ -263,7 +269,14 @@ def signature_of(reference: ReferenceSpec) -> Mapping[str, Any] | None:
             try:
                 found = ast.literal_eval(each.value)
                 needed = ("call", "state", "tensors", "outputs", "updates", "returns")
-                return {"calls": [], "results": {}, "dtypes": {}, **found, **{key: found[key] for key in needed}}
+                return {
+                    "calls": [],
+                    "results": {},
+                    "dtypes": {},
+                    "algebra": [],
+                    **found,
+                    **{key: found[key] for key in needed},
+                }
             except (ValueError, TypeError, KeyError) as error:
                 raise SpecError(
                     f"{_SIGNATURE} is not what kernelwright init wrote: {error}",

@@ -17,7 +17,9 @@ from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied,
 from kernelwright.evaluate.statistics import confidence_for, speedup_interval
 from kernelwright.export.run import export_run
 from kernelwright.export.subject import ExportedRun
+from kernelwright.export.torch.module import model_new
 from kernelwright.modules.problem_files import MODULE
+from kernelwright_bench.modules.parts import share_lines, share_rows
 from kernelwright_bench.modules.worker import FACTORY, MODES, PARTS
 
 TIMEOUT_S = 1800.0
@@ -35,22 +37,25 @@ def run_module(run: Path, *, rounds: int, is_json: bool) -> None:
     device = "cuda" if exported.template.language == "cuda" else "cpu"
     with tempfile.TemporaryDirectory(prefix="kernelwright-module-") as scratch:
         (answer,) = export_run(run, Path(scratch), formats=["module"])
+        plain = Path(scratch) / "plain.py"
+        baseline = exported.subject.baseline
+        plain.write_bytes(model_new(exported.problem, baseline, exported.view.started, "it is the plain program"))
         module = exported.problem.reference.file.resolve().with_name(MODULE)
-        record = compare_answer(module, answer, device=device, rounds=rounds)
+        record = compare_answer(module, answer, device=device, rounds=rounds, plain=plain)
     if record["differs"]:
         raise ReferenceFailed(
             f"the answer differs from eager PyTorch: {record['differs']}",
             hint="both are in the inputs' own precision: see which one is right",
             location=Location(module),
         )
-    rows = compared(record)
+    rows, parts = compared(record), share_rows(record["parts_s"])
     if is_json:
-        typer.echo(json.dumps({"name": exported.problem.name, "rows": rows, **record}, indent=2))
+        typer.echo(json.dumps({"name": exported.problem.name, "rows": rows, "parts": parts, **record}, indent=2))
         return
     typer.echo(
         f"{exported.problem.name} on {exported.device_name}, PyTorch {record['torch']}, {rounds} rounds in turns"
     )
-    for line in lines(rows, record["refused"], record["errors"]):
+    for line in (*lines(rows, record["refused"], record["errors"]), *share_lines(parts), *record["notes"]):
         typer.echo(line)
 
 
@@ -67,6 +72,7 @@ def compare_answer(
     timeout_s: float = TIMEOUT_S,
     timer: WorkerProcess | None = None,
     parts: Sequence[str] = PARTS,
+    plain: Path | None = None,
 ) -> dict[str, Any]:
     """What the worker says of an answer beside PyTorch; see `worker.make_timer`.
 
@@ -82,6 +88,7 @@ def compare_answer(
         timeout_s: for everything, compilers included.
         timer: that has run no file yet, or other parts of this judgement; None: one is started for this answer.
         parts: of `worker.PARTS`.
+        plain: the file with the plain program's `ModelNew`, which is timed, too.
 
     Raises:
         ReferenceFailed: a file raises.
@@ -90,6 +97,7 @@ def compare_answer(
     job = {
         "module": str(module), "answer": str(answer), "device": device, "rounds": rounds, "modes": list(modes),
         "trials": trials, "is_cold": is_cold, "most_s": most_s, "parts": list(parts),
+        "plain": None if plain is None else str(plain),
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="kernelwright-timer-") as scratch, contextlib.ExitStack() as stack:
         worker = timer or stack.enter_context(

@@ -51,6 +51,7 @@ class KernelBenchWords:
     library: bool = False
     together: int = 1
     """Problems that get their answers side by side; more than 1 only on a GPU."""
+    algebra: bool = False
 
 
 def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
@@ -81,10 +82,12 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         timeout_s=words.timeout_s,
         checkout=words.checkout.resolve(),
         library=LIBRARY if words.library else (),
+        algebra=words.algebra,
     )
     asked = {"budget": words.budget, "model": words.model, "device": machine.known.name, "rounds": str(words.rounds),
              "modes": ",".join(modes), "kernelwright": VERSION, "library": _NOT_BY_LIBRARY}  # fmt: skip
     asked |= {"library": ",".join(LIBRARY)} if words.library else {}
+    asked |= {"algebra": "on"} if words.algebra else {}
     told = {"level": words.level, **asked}
     place = words.out.resolve() / f"level{words.level}"
     found = {

@@ -29,6 +29,7 @@ from kernelwright.evaluate.process.worker_process import WorkerProcess, WorkerSe
 from kernelwright.export.subject import ExportedRun
 from kernelwright.export.torch.module import model_new, module_file
 from kernelwright.insights.verdict_words import tree_verdict_text
+from kernelwright.modules.algebra import rewritten
 from kernelwright.modules.graph import Graph
 from kernelwright.modules.importing import import_module, importer_in
 from kernelwright.modules.lowering import lower
@@ -46,6 +47,7 @@ from kernelwright.tuning.tune import TuningProblem
 from kernelwright_bench.modules.command import compare_answer, compared
 from kernelwright_bench.modules.official import FACTORY as EVALUATOR
 from kernelwright_bench.modules.official import ask_official
+from kernelwright_bench.modules.parts import share_rows
 from kernelwright_bench.modules.worker import FACTORY as TIMER
 
 Tell = Callable[[str], None]
@@ -69,6 +71,8 @@ class SolveSettings:
     trials: int = 3
     library: tuple[str, ...] = ()
     """Operators that PyTorch's library computes in the answer."""
+    algebra: bool = False
+    """Whether exact algebra rewrites the graph."""
 
     @property
     def place(self) -> str:
@@ -267,9 +271,11 @@ class _Solving:
         return found
 
     def _lower(self, graph: Graph) -> None:
+        graph, algebra = rewritten(graph) if self._settings.algebra else (graph, ())
         program = lower(graph, library=self._settings.library)
-        self.record |= {"kernels": len(program.kernels), "library_calls": len(program.calls)}
-        for name, data in files_of(self._file.stem, self._file.read_bytes(), graph, program).items():
+        self.record |= {"kernels": len(program.kernels), "library_calls": len(program.calls), "algebra": [*algebra]}
+        files = files_of(self._file.stem, self._file.read_bytes(), graph, program, algebra=algebra)
+        for name, data in files.items():
             (self._module.parent / name).write_bytes(_for_place(name, data, self._settings.place))
 
     def _compared(self, *parts: str) -> dict[str, Any]:
@@ -294,7 +300,9 @@ class _Solving:
             return
         found = self._compared("time")
         found["refused"] |= known["refused"]
-        known |= {name: found[name] for name in ("differs", "refused", "samples_s", "compile_s") if name in found}
+        taken = ("differs", "refused", "samples_s", "parts_s", "compile_s")
+        known |= {name: found[name] for name in taken if name in found}
+        known["parts"] = share_rows(known.get("parts_s", []))
         known["rows"] = compared(known) if known["samples_s"] else {}
 
     def _official(self) -> dict[str, Any]:

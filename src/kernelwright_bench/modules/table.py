@@ -73,7 +73,8 @@ def _metadata(official: Record) -> str:
 
 
 def summary(records: Sequence[Record]) -> dict[str, Any]:
-    """Counts, fast_p and geometric means; with and without degenerate problems."""
+    """Counts, fast_p and geometric means; with and without degenerate problems, and those that algebra rewrote."""
+    own = [each for each in records if not each.get("algebra")]
     sound = [each for each in records if not is_degenerate(each)]
     asked = [each["official"] for each in records if each.get("official", {}).get("is_asked")]
     return {
@@ -82,6 +83,7 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
         "degenerate": len(records) - len(sound),
         "all": _figures(records),
         "without_degenerate": _figures(sound),
+        "without_algebra": _figures(own),
         "official": {
             "asked": len(asked),
             "correct": sum(bool(each.get("is_correct")) for each in asked),
@@ -131,7 +133,10 @@ def markdown(records: Sequence[Record], settings: Mapping[str, Any]) -> str:
     lines += [_line(heads), _line(["---"] * len(heads)), *map(_line, rows), ""]
     told = summary(records)
     lines.append(f"{told['correct']} of {told['problems']} correct; {told['degenerate']} degenerate.")
-    for title, key in (("All", "all"), ("Without degenerate ones", "without_degenerate")):
+    titles = {"All": "all", "Without degenerate ones": "without_degenerate"}
+    if any(each.get("algebra") for each in records):
+        titles["Without those that exact algebra changed"] = "without_algebra"
+    for title, key in titles.items():
         lines += [f"- {title}, {text}" for text in _sentences(told[key])]
     if told["official"]["asked"]:
         shares = ", ".join(f"fast_{p} {share:.0%}" for p, share in told["official"]["fast_p"].items())
@@ -175,6 +180,7 @@ def _remarks(record: Record) -> Iterable[str]:
         yield "the fastest of a search that had no time to compare"
     if compared.get("differs"):
         yield str(compared["differs"])
+    yield from (f"exact algebra, {label}" for label in record.get("algebra", ()))
     yield from compared.get("notes", ())
     yield from (f"{name} was not measured: {why}" for name, why in compared.get("refused", {}).items())
 

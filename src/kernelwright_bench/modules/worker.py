@@ -20,6 +20,7 @@ from kernelwright.errors import Location, ReferenceFailed
 from kernelwright.export.torch.agreement import TOLERANCE, agree, results_of, tolerance_of
 from kernelwright.imports import require
 from kernelwright.problem.user_code import blamed_on_user
+from kernelwright_bench.modules.parts import PartFailed, watched
 
 FACTORY = f"{__name__}:make_timer"
 SEED = 42
@@ -30,6 +31,8 @@ FLUSHED_BYTES = 256 << 20
 """Written before each cold call, as the official evaluator does; more than any GPU's last cache."""
 UNSEEN = 10_000
 """Added to the seed for inputs that the answer has not seen while it was timed."""
+PLAIN = "plain program"
+"""What was not tuned: the plain kernels, with the same library calls."""
 LEAST_ROUNDS = 6
 """So many in any time: fewer give no interval with 95 % confidence."""
 PARTS = ("check", "compile", "time")
@@ -44,6 +47,7 @@ def make_timer(argument: object) -> Callable[[Any], object]:
 
     A job has `module` and `answer` (files), `device`, `rounds`, `modes` (names of `MODES`), `trials` (how many inputs
     are compared), `is_cold` (each call on its own with a cold cache, by the GPU's clock) and `most_s` (for all rounds).
+    `plain`, which may be None, is the file of the plain program, timed beside the answer where both are right.
     With `parts`, some of `PARTS`, it asks for these alone; what they found is kept for later jobs of this process.
     """
     if argument:
@@ -57,6 +61,7 @@ class _Timer:
 
     def __init__(self) -> None:
         self._calls: dict[str, Any] = {}
+        self._answered: Any = None
         self._first: dict[str, float] = {}
         self._refused: dict[str, str] = {}
 
@@ -65,7 +70,7 @@ class _Timer:
         os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # a first call compiles, whatever ran here before
         torch = require("torch", purpose="running a module beside its answer")
         record = {"torch": str(torch.__version__), "differs": "", "errors": {}, "notes": [], "refused": {}}
-        record |= {"samples_s": {}, "compile_s": self._first}
+        record |= {"samples_s": {}, "parts_s": [], "compile_s": self._first}
         for part in job.get("parts", PARTS):
             if record["differs"]:
                 break
@@ -83,15 +88,33 @@ class _Timer:
             notes = _notes(torch, loaded, inputs, device)
         with blamed_on_user(answer, doing="running the answer"):
             begun = time.perf_counter()
-            answered = _loaded(answer, "answer")
+            answered = self._answered = _loaded(answer, "answer")
             new = self._calls["answer"] = _made(torch, answered, "ModelNew", device)
-            new(*_own(inputs))
-            _wait(torch, device)
+            try:
+                with watched(answered, partial(_wait, torch, device)):
+                    new(*_own(inputs))
+            except PartFailed as error:
+                return {"differs": str(error), "notes": notes}
             self._first["answer"] = time.perf_counter() - begun
             differs = _difference(torch, loaded, answered, int(job["trials"]), device)
             errors, why = _errors(torch, loaded, answered, device) if not differs else ({}, "")
         notes += [f"not compared with the module in float64: {why}"] if why else []
-        return {"differs": differs or _too_far(errors), "errors": errors, "notes": notes}
+        return {"differs": differs or _too_far(errors), "errors": errors, "notes": notes + self._plain(torch, job)}
+
+    def _plain(self, torch: Any, job: Mapping[str, Any]) -> list[str]:
+        """Make the plain program ready to be timed; why it cannot be is a note."""
+        if job.get("plain") is None:
+            return []
+        file, device = Path(job["plain"]), str(job["device"])
+        with blamed_on_user(file, doing="running the plain program"):
+            loaded, plain = _loaded(Path(job["module"]), "module"), _loaded(file, "plain")
+            try:
+                differs = _difference(torch, loaded, plain, 1, device)
+            except Exception as error:  # the answer is judged all the same
+                differs = f"{type(error).__name__}: {error}"
+            if not differs:
+                self._calls[PLAIN] = _made(torch, plain, "ModelNew", device)
+        return [f"the plain program was not timed: {differs}"] if differs else []
 
     def _compile(self, torch: Any, job: Mapping[str, Any]) -> dict[str, Any]:
         module, device = Path(job["module"]), str(job["device"])
@@ -112,12 +135,16 @@ class _Timer:
             inputs = _inputs(torch, loaded, SEED, device)
             calls = {"answer": new, "eager": _made(torch, loaded, "Model", device), **self._calls}
             watch = _cold(torch) if job["is_cold"] and device == "cuda" else _warm(torch, device)
-            samples = _samples(calls, inputs, watch, int(job["rounds"]), float(job["most_s"]))
+            parts = partial(_parts, torch, self._answered, partial(new, *_own(inputs)), device)
+            try:
+                samples, parts_s = _samples(calls, inputs, watch, parts, int(job["rounds"]), float(job["most_s"]))
+            except PartFailed as error:
+                return {"differs": str(error)}
             unseen = _inputs(torch, loaded, SEED + UNSEEN, device)
             wanted = results_of(_made(torch, loaded, "Model", device)(*_own(unseen)))
             if not all(agree(torch, *pair) for pair in zip(wanted, results_of(new(*unseen)), strict=True)):
                 return {"differs": "what was timed differs on inputs that it had not seen"}
-        return {"refused": self._refused, "samples_s": samples}
+        return {"refused": self._refused, "samples_s": samples, "parts_s": parts_s}
 
 
 def _loaded(file: Path, name: str) -> Any:
@@ -312,19 +339,36 @@ def _cold(torch: Any) -> Watch:
     return prepared
 
 
+def _parts(torch: Any, answered: Any, call: Callable[[], Any], device: str) -> dict[str, float]:
+    """The seconds of each launch and each library call in one call of the answer."""
+    with watched(answered, partial(_wait, torch, device)) as seconds:
+        call()
+    return dict(seconds)
+
+
 def _samples(
-    calls: Mapping[str, Callable[..., Any]], inputs: Sequence[Any], watch: Watch, rounds: int, most_s: float
-) -> dict[str, list[float]]:
-    """Seconds of a call by name, one from each round, in turns; each has inputs of its own. The order turns."""
+    calls: Mapping[str, Callable[..., Any]],
+    inputs: Sequence[Any],
+    watch: Watch,
+    parts: Callable[[], dict[str, float]],
+    rounds: int,
+    most_s: float,
+) -> tuple[dict[str, list[float]], list[dict[str, float]]]:
+    """Seconds of a call by name, one from each round, in turns, and those of the answer's parts from the same rounds.
+
+    Each call has inputs of its own. The order turns.
+    """
     timers = {name: watch(partial(call, *_own(inputs))) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
+    parts_s = list[dict[str, float]]()
     end_s = time.perf_counter() + most_s
     for names in _turns([*calls], rounds):
         if len(samples["answer"]) >= LEAST_ROUNDS and time.perf_counter() > end_s:
             break
         for name in names:
             samples[name].append(timers[name]())
-    return samples
+        parts_s.append(parts())
+    return samples, parts_s if any(parts_s) else []
 
 
 def _turns(names: list[str], rounds: int) -> Iterator[list[str]]:

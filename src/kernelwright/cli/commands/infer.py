@@ -43,6 +43,8 @@ class KernelWords:
     """Of a Triton file: `FILE::FUNCTION` that makes the call to watch."""
     library: bool = False
     """Of a PyTorch module: whether a library computes products, convolutions and attention."""
+    algebra: bool = False
+    """Of a PyTorch module: whether exact algebra rewrites its graph."""
     triton: bool = False
     """Of a plain kernel in C: whether the template is in Triton."""
 

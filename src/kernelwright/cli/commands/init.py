@@ -18,6 +18,7 @@ from kernelwright.infer.inference import split_kernel
 from kernelwright.infer.model import Inferred
 from kernelwright.infer.problem_files import check_loads, files_of, headers_of
 from kernelwright.infer.program import infer_program
+from kernelwright.modules.algebra import rewritten
 from kernelwright.modules.exchange.definition import is_definition_file
 from kernelwright.modules.exchange.importing import import_definition
 from kernelwright.modules.importing import import_module
@@ -57,8 +58,9 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False, suite
     if suite is None and said.source.suffix == ".py":
         _init_module(said, is_forced=is_forced, is_json=is_json)
         return
-    if said.library:
-        raise UsageError(f"--library is for a PyTorch module, and {said.source} is none", hint="leave it out")
+    for flag, is_said in (("--library", said.library), ("--algebra", said.algebra)):
+        if is_said:
+            raise UsageError(f"{flag} is for a PyTorch module, and {said.source} is none", hint="leave it out")
     inferred = infer_words(said, asks=False) if suite is None else _of_suite(said, suite)
     files, absent = files_of(inferred)
     if said.triton:
@@ -119,14 +121,16 @@ def _init_module(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:
             hint="leave them out",
         )
     graph = import_module(said.source, library=said.library)
+    graph, algebra = rewritten(graph) if said.algebra else (graph, ())
     program = lower(graph, library=LIBRARY if said.library else ())
-    files = module_files(said.source.stem, said.source.read_bytes(), graph, program)
+    files = module_files(said.source.stem, said.source.read_bytes(), graph, program, algebra=algebra)
     check_loads(said.source, program.entries[0], files)
     folder = said.out or Path(said.source.stem)
     written = write_new(folder, files, is_forced=is_forced)
     lines = tuple(
         f"{entry}: {', '.join(kernel.nodes)}" for entry, kernel in zip(program.entries, program.kernels, strict=True)
     ) + tuple(f"library: {call[-1].name} = {call[-1].op}" for call in program.calls)
+    lines += tuple(f"algebra: {label}" for label in algebra)
     advice = f"see whether the inputs in {folder}/problem.toml are drawn as you mean"
     _tell(folder, written, lines, (), advice, is_json=is_json)
 

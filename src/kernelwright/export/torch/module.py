@@ -86,7 +86,7 @@ def model_new(problem: Problem, candidate: Candidate, started: RunStarted, claim
         _refuse_special(step)
     name = "kernelwright_" + re.sub(r"\W", "_", f"{problem.name}_{candidate.id}", flags=re.ASCII)
     parts = (
-        _docstring(problem, started, device.name, claim),
+        _docstring(problem, started, device.name, claim, signature["algebra"]),
         _own_class(problem.reference.file.with_name(MODULE), signature),
         _tensors(problem, kind, signature),
         _steps(candidate.template, signature),
@@ -103,7 +103,7 @@ def _refuse_special(step: PlanStep) -> None:
         )
 
 
-def _docstring(problem: Problem, started: RunStarted, device: str, claim: str) -> str:
+def _docstring(problem: Problem, started: RunStarted, device: str, claim: str, algebra: Sequence[str]) -> str:
     is_alone = not any(each.after for each in problem.arguments)
     lines = [
         f"{problem.name} as KernelBench's ModelNew, made by Kernelwright {started.version}.",
@@ -111,6 +111,7 @@ def _docstring(problem: Problem, started: RunStarted, device: str, claim: str) -
         f"Tuned on {device}; run {started.run_id}, started {started.created}.",
         f"Measured against the plain {'program' if is_alone else 'kernels'}, not against PyTorch: {claim}.",
         "For the shapes and types of its example inputs only; there is no gradient.",
+        *(f"Exact algebra, {label}." for label in algebra),
     ]
     return '"""' + docstring_safe("\n".join(one_line(line) for line in lines)) + '\n"""\n'
 
@@ -256,11 +257,15 @@ def _steps(template: Template, signature: Mapping[str, Any]) -> str:
 
     for call in sorted(calls, key=lambda call: launches_before(template, before[call[-1].name])):
         launch_until(launches_before(template, before[call[-1].name]))
-        steps.append((_called(call), {*read_by(call), call[-1].name}))
+        steps.append(([f"_call_{call[-1].name}(tensors)"], {*read_by(call), call[-1].name}))
     launch_until(len(template.steps))
     head = "@torch.no_grad()\n" if calls else ""
     lines = "".join(f"    {line}\n" for line in _with_lives(steps, signature))
-    return f"{head}def _steps(tensors, memory):\n{lines}"
+    names = (
+        f"_ENTRIES = {tuple(step.entry for step in template.steps)!r}  # what is launched, by number\n"
+        f"_CALLED = { ({call[-1].name: call[-1].op for call in calls})!r}  # the library's operator in each call\n"
+    )
+    return "\n\n".join([names, *map(_call_text, calls), f"{head}def _steps(tensors, memory):\n{lines}"])
 
 
 def _with_lives(steps: Sequence[tuple[list[str], set[str]]], signature: Mapping[str, Any]) -> Iterator[str]:
@@ -278,15 +283,16 @@ def _with_lives(steps: Sequence[tuple[list[str], set[str]]], signature: Mapping[
             yield f"del {', '.join(f'tensors[{name!r}]' for name in over)}"
 
 
-def _called(call: Sequence[GraphNode]) -> list[str]:
+def _call_text(call: Sequence[GraphNode]) -> str:
+    """The function of a library's call, so that a call has a name to be timed and blamed by."""
     own = {each.name for each in call[:-1]}
 
     def shown(name: str) -> str:
         return f"v_{name}" if name in own else f"tensors[{name!r}]"
 
-    views = [f"v_{each.name} = {call_text(each, shown)}" for each in call[:-1]]
-    is_view = word(call[-1]) in VIEWS
-    return [*views, f"tensors[{call[-1].name!r}] = {call_text(call[-1], shown)}{'' if is_view else '.contiguous()'}"]
+    views = "".join(f"    v_{each.name} = {call_text(each, shown)}\n" for each in call[:-1])
+    name, ending = call[-1].name, "" if word(call[-1]) in VIEWS else ".contiguous()"
+    return f"def _call_{name}(tensors):\n{views}    tensors[{name!r}] = {call_text(call[-1], shown)}{ending}\n"
 
 
 def _names(step: PlanStep) -> tuple[str, ...]:

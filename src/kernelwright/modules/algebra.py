@@ -1,0 +1,368 @@
+"""Exact algebra on a module's graph: rewrites that hold for every input and weight in exact arithmetic.
+
+```
+graph, labels = rewritten(graph)        # labels: ("total: the sum of a product's columns is a product with ...",)
+```
+
+A rewrite is a function from a graph and a node to what takes the node's place, or None where its condition does not
+hold. It knows shapes and how values are used, never a value. What it adds is computed in each call of the module, from
+the weights that the call has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernelwright.modules.graph import Graph, GraphNode, Tensor
+from kernelwright.modules.library import refs, word
+
+MOST_REWRITES = 1000
+"""Of one graph; each makes it cheaper, so that this is never reached but for a fault of a rewrite."""
+_REDUCTIONS = {"sum": "aten.sum.dim_IntList", "mean": "aten.mean.dim"}
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A graph, as a rewrite sees it."""
+
+    nodes: Mapping[str, GraphNode]
+    uses: Mapping[str, int]
+    """How many arguments and outputs name a value."""
+    inputs: Mapping[str, Tensor]
+    turn: int
+    """How many rewrites there were before."""
+
+    def stem(self, node: GraphNode) -> str:
+        """What names of values begin with that a rewrite of an operator adds: no other rewrite has it."""
+        return f"{node.name}_r{self.turn}"
+
+    def tensor(self, value: Any) -> Tensor | None:
+        """The tensor of an argument; None: it is none."""
+        name = _name(value)
+        if name in self.nodes:
+            return self.nodes[name].results[0]
+        return self.inputs.get(name)
+
+    def only(self, value: Any, *words: str) -> GraphNode | None:
+        """The operator that gives an argument, where it is one of these, in floats, and nothing else reads it."""
+        node = self.nodes.get(_name(value))
+        if node is None or word(node) not in words or self.uses[node.name] != 1:
+            return None
+        return node if node.results[0].dtype in _FLOATS else None
+
+
+_Steps = list[GraphNode]
+_Rewrite = Callable[[_View, GraphNode], _Steps | None]
+
+
+def rewritten(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
+    """The graph with all rewrites that apply, each of which makes it cheaper, and their labels in order."""
+    labels: list[str] = []
+    while len(labels) < MOST_REWRITES and (found := _first(graph, len(labels))) is not None:
+        graph, label = found
+        labels.append(label)
+    return graph, tuple(labels)
+
+
+def _first(graph: Graph, turn: int) -> tuple[Graph, str] | None:
+    named = [name for each in graph.nodes for name in refs(each.arguments.values())]
+    uses = Counter([*named, *(each.ref for each in graph.outputs)])
+    view = _View(
+        {each.name: each for each in graph.nodes}, uses, {each.name: each.tensor for each in graph.inputs}, turn
+    )
+    for place, node in enumerate(graph.nodes):
+        if len(node.results) != 1 or node.results[0].dtype not in _FLOATS:
+            continue
+        for label, rewrite in _REWRITES.items():
+            steps = rewrite(view, node)
+            if steps is not None:
+                nodes = (*graph.nodes[:place], *steps, *graph.nodes[place + 1 :])
+                return _without_unread(replace(graph, nodes=nodes)), f"{node.name}: {label}"
+    return None
+
+
+def _without_unread(graph: Graph) -> Graph:
+    nodes: list[GraphNode] = []
+    read = {each.ref for each in graph.outputs}
+    for node in reversed(graph.nodes):
+        if node.name in read:
+            nodes.append(node)
+            read |= set(refs(node.arguments.values()))
+    return replace(graph, nodes=tuple(reversed(nodes)))
+
+
+# What rewrites are made of
+
+
+def _name(value: Any) -> str:
+    return str(value["ref"]) if isinstance(value, Mapping) and "ref" in value else ""
+
+
+def _ref(node: GraphNode) -> dict[str, str]:
+    return {"ref": node.name}
+
+
+def _node(name: str, op: str, shape: Sequence[int], kind: str, /, **arguments: Any) -> GraphNode:
+    return GraphNode(name, op, arguments, (Tensor(tuple(shape), kind),))
+
+
+def _product(name: str, left: Any, right: Any, shape: Sequence[int], dtype: str) -> GraphNode:
+    arguments = {"self": left, "mat2": right}
+    return GraphNode(name, "aten.mm.default", arguments, (Tensor(tuple(shape), dtype),))
+
+
+def _sum(name: str, value: Any, dims: Sequence[int], shape: Sequence[int], dtype: str, kind: str) -> GraphNode:
+    """A sum or a mean that keeps its axes."""
+    return _node(name, _REDUCTIONS[kind], shape, dtype, self=value, dim=[*dims], keepdim=True, dtype=None)
+
+
+def _as(node: GraphNode, value: Any) -> GraphNode:
+    """The last step: the value under the name and with the shape of what is replaced."""
+    shape = [*node.results[0].shape]
+    return GraphNode(node.name, "aten.reshape.default", {"self": value, "shape": shape}, node.results)
+
+
+def _factors(view: _View, product: GraphNode) -> tuple[Any, Any, Any] | None:
+    """Of a product of matrices its bias or None, and both sides; None: it has factors of its own."""
+    if word(product) == "mm":
+        return None, product.arguments["self"], product.arguments["mat2"]
+    if product.arguments.get("alpha", 1) != 1 or product.arguments.get("beta", 1) != 1:
+        return None
+    bias = view.tensor(product.arguments["self"])
+    if bias is None or bias.shape != product.results[0].shape[1:]:
+        return None
+    return product.arguments["self"], product.arguments["mat1"], product.arguments["mat2"]
+
+
+def _reduced(view: _View, node: GraphNode, *words: str) -> tuple[GraphNode, tuple[int, ...]] | None:
+    """What a sum or a mean is over, where nothing else reads that and no type changes, and the axes."""
+    given = node.arguments
+    if word(node) not in _REDUCTIONS or "dim" not in given or given.get("dtype"):
+        return None
+    source = view.only(given["self"], *words)
+    if source is None or not isinstance(given["dim"], list | type(None)):
+        return None
+    rank = len(source.results[0].shape)
+    return source, tuple(sorted({each % rank for each in given["dim"] or range(rank)}))
+
+
+# Rewrites
+
+
+def _no_transposes(view: _View, node: GraphNode) -> _Steps | None:
+    """Two permutations of axes that undo each other."""
+    inner = view.nodes.get(_name(node.arguments.get("self")))
+    if inner is None:
+        return None
+    outer_axes, inner_axes = _axes(node), _axes(inner)
+    if outer_axes is None or inner_axes is None or [inner_axes[each] for each in outer_axes] != sorted(inner_axes):
+        return None
+    return [GraphNode(node.name, "aten.alias.default", {"self": inner.arguments["self"]}, node.results)]
+
+
+def _axes(node: GraphNode) -> list[int] | None:
+    """Which axis of its operand each axis of a permutation is; None: it is none."""
+    rank = len(node.results[0].shape)
+    return [each % rank for each in node.arguments["dims"]] if word(node) == "permute" else None
+
+
+def _summed_columns(view: _View, node: GraphNode) -> _Steps | None:
+    """`sum_j (x W + b)_ij` is `x (sum_j W_j) + sum_j b_j`."""
+    found = _reduced(view, node, "mm", "addmm")
+    if found is None or found[1] != (1,) or (factors := _factors(view, found[0])) is None:
+        return None
+    bias, left, right = factors
+    rows, columns = found[0].results[0].shape
+    inner = _extent(view, left, 1)
+    if columns == 1 or inner is None or rows == 1:
+        return None
+    name, dtype, kind = view.stem(node), node.results[0].dtype, word(node)
+    weight = _sum(f"{name}_w", right, [1], [inner, 1], dtype, kind)
+    steps = [weight, _product(f"{name}_p", left, _ref(weight), [rows, 1], dtype)]
+    return [*steps, *_with_bias(name, node, steps[-1], bias, [0], kind)]
+
+
+def _summed_rows(view: _View, node: GraphNode) -> _Steps | None:
+    """`sum_i (x W + b)_ij` is `(sum_i x_i) W + rows b_j`; a mean has the bias once."""
+    found = _reduced(view, node, "mm", "addmm")
+    if found is None or found[1] != (0,) or (factors := _factors(view, found[0])) is None:
+        return None
+    bias, left, right = factors
+    rows, columns = found[0].results[0].shape
+    inner = _extent(view, left, 1)
+    if rows == 1 or columns == 1 or inner is None:
+        return None
+    name, dtype, kind = view.stem(node), node.results[0].dtype, word(node)
+    given = _sum(f"{name}_x", left, [0], [1, inner], dtype, kind)
+    total = _product(f"{name}_p", _ref(given), right, [1, columns], dtype)
+    if bias is None:
+        return [given, total, _as(node, _ref(total))]
+    scaled = _node(f"{name}_b", "aten.mul.Tensor", [columns], dtype, self=bias, other=1 if kind == "mean" else rows)
+    both = _added(f"{name}_s", total, scaled, [1, columns])
+    return [given, total, scaled, both, _as(node, _ref(both))]
+
+
+def _extent(view: _View, value: Any, axis: int) -> int | None:
+    tensor = view.tensor(value)
+    return tensor.shape[axis] if tensor is not None and len(tensor.shape) > axis else None
+
+
+def _added(name: str, one: GraphNode, other: GraphNode, shape: Sequence[int]) -> GraphNode:
+    return _node(name, "aten.add.Tensor", shape, one.results[0].dtype, self=_ref(one), other=_ref(other), alpha=1)
+
+
+def _with_bias(name: str, node: GraphNode, total: GraphNode, bias: Any, axes: Sequence[int], kind: str) -> _Steps:
+    """The reduced bias added to a reduced product, and the result as the node has it."""
+    if bias is None:
+        return [_as(node, _ref(total))]
+    reduced = _sum(f"{name}_b", bias, axes, [1], node.results[0].dtype, kind)
+    both = _added(f"{name}_s", total, reduced, total.results[0].shape)
+    return [reduced, both, _as(node, _ref(both))]
+
+
+def _summed_channels(view: _View, node: GraphNode) -> _Steps | None:
+    """The sum over a convolution's output channels is the convolution with the sum of its filters."""
+    found = _reduced(view, node, "convolution")
+    if found is None or found[1] != (1,):
+        return None
+    given = found[0].arguments
+    weight = view.tensor(given["weight"])
+    shape = found[0].results[0].shape
+    if weight is None or given["groups"] != 1 or shape[1] == 1:
+        return None
+    axis = 1 if given["transposed"] else 0
+    name, dtype, kind = view.stem(node), node.results[0].dtype, word(node)
+    filters = [1 if each == axis else extent for each, extent in enumerate(weight.shape)]
+    summed = _sum(f"{name}_w", given["weight"], [axis], filters, dtype, kind)
+    arguments = {**given, "weight": _ref(summed), "bias": None}
+    result = (Tensor((shape[0], 1, *shape[2:]), dtype),)
+    total = GraphNode(f"{name}_p", found[0].op, arguments, result)
+    return [summed, total, *_with_bias(name, node, total, given["bias"], [0], kind)]
+
+
+def _channels_of_sum(view: _View, node: GraphNode) -> _Steps | None:
+    """The sum over the channels of a convolution and a bias that is added apart is that of each."""
+    found = _reduced(view, node, "add")
+    if found is None or found[1] != (1,) or found[0].arguments.get("alpha", 1) != 1:
+        return None
+    given, whole, kind = found[0].arguments, found[0].results[0].shape, word(node)
+    source, other = view.only(given["self"], "convolution"), view.tensor(given["other"])
+    if source is None or other is None or source.results[0].shape != whole or len(other.shape) not in (3, 4, 5):
+        return None
+    if len(other.shape) == len(whole) - 1:  # without the batch's axis
+        axis, kept = 0, [1, *other.shape[1:]]
+    elif len(other.shape) == len(whole):
+        axis, kept = 1, [other.shape[0], 1, *other.shape[2:]]
+    else:
+        return None
+    if other.count == found[0].results[0].count or other.shape[axis] != whole[1]:
+        return None
+    name, dtype = view.stem(node), node.results[0].dtype
+    total = _sum(f"{name}_t", given["self"], [1], [whole[0], 1, *whole[2:]], dtype, kind)
+    bias = _sum(f"{name}_o", given["other"], [axis], kept, dtype, kind)
+    both = _added(f"{name}_u", total, bias, total.results[0].shape)
+    return [total, bias, both, _as(node, _ref(both))]
+
+
+def _summed_places(view: _View, node: GraphNode) -> _Steps | None:
+    """The sum over all places of a transposed convolution that cuts nothing off is a product of two sums."""
+    found = _reduced(view, node, "convolution")
+    if found is None:
+        return None
+    given, shape = found[0].arguments, found[0].results[0].shape
+    weight, inputs = view.tensor(given["weight"]), view.tensor(given["input"])
+    axes = [*range(2, len(shape))]
+    if weight is None or inputs is None or [*found[1]] != axes or not given["transposed"]:
+        return None
+    if given["groups"] != 1 or any(given["padding"]) or len(inputs.shape) != len(shape):
+        return None
+    name, dtype, ones = view.stem(node), node.results[0].dtype, [1] * len(axes)
+    (batch, channels), (_, filters) = inputs.shape[:2], weight.shape[:2]
+    places = found[0].results[0].count // (batch * filters)
+    x = _sum(f"{name}_x", given["input"], axes, [batch, channels, *ones], dtype, "sum")
+    w = _sum(f"{name}_w", given["weight"], axes, [channels, filters, *ones], dtype, "sum")
+    flat_x = _node(f"{name}_f", "aten.reshape.default", [batch, channels], dtype, self=_ref(x), shape=[batch, channels])
+    flat_w = _node(
+        f"{name}_g", "aten.reshape.default", [channels, filters], dtype, self=_ref(w), shape=[channels, filters]
+    )
+    steps = [x, w, flat_x, flat_w, _product(f"{name}_p", _ref(flat_x), _ref(flat_w), [batch, filters], dtype)]
+    is_mean = word(node) == "mean"
+    if is_mean:
+        steps.append(_node(f"{name}_d", "aten.div.Tensor", [batch, filters], dtype, self=_ref(steps[-1]), other=places))
+    if given["bias"] is not None:
+        times = 1 if is_mean else places
+        total = steps[-1]
+        steps.append(_node(f"{name}_b", "aten.mul.Tensor", [filters], dtype, self=given["bias"], other=times))
+        steps.append(_added(f"{name}_s", total, steps[-1], [batch, filters]))
+    return [*steps, _as(node, _ref(steps[-1]))]
+
+
+def _scaled_weight(view: _View, node: GraphNode) -> _Steps | None:
+    """`c (x W + b)` is `x (c W) + c b`, where the weight has fewer elements than the result."""
+    given = node.arguments
+    if word(node) not in ("mul", "div") or given.get("rounding_mode") is not None:
+        return None
+    factor, source = given["other"], view.only(given["self"], "mm", "addmm")
+    if source is None or isinstance(factor, bool) or not isinstance(factor, int | float):
+        return None
+    factors = _factors(view, source)
+    weight = None if factors is None else view.tensor(factors[2])
+    if factors is None or weight is None or weight.count >= source.results[0].count:
+        return None
+    bias, left, right = factors
+    name, dtype, op = view.stem(node), node.results[0].dtype, node.op
+    scaled = GraphNode(f"{name}_w", op, {**given, "self": right}, (Tensor(weight.shape, dtype),))
+    if bias is None:
+        return [scaled, GraphNode(node.name, source.op, {"self": left, "mat2": _ref(scaled)}, node.results)]
+    shift = GraphNode(f"{name}_b", op, {**given, "self": bias}, (Tensor(node.results[0].shape[1:], dtype),))
+    arguments = {**source.arguments, "self": _ref(shift), "mat2": _ref(scaled)}
+    return [scaled, shift, GraphNode(node.name, source.op, arguments, node.results)]
+
+
+def _one_product(view: _View, node: GraphNode) -> _Steps | None:
+    """`(x A + a) B + b` is `x (A B) + (a B + b)`, where that has fewer operations."""
+    outer = _factors(view, node) if word(node) in ("mm", "addmm") else None
+    source = view.only(outer[1], "mm", "addmm") if outer is not None else None
+    inner = _factors(view, source) if source is not None else None
+    if outer is None or inner is None or source is None:
+        return None
+    (bias, _, last), (shift, left, first) = outer, inner
+    (rows, middle), columns, depth = source.results[0].shape, node.results[0].shape[1], _extent(view, left, 1)
+    if depth is None:
+        return None
+    apart = rows * depth * middle + rows * middle * columns
+    joined = depth * middle * columns + rows * depth * columns + (middle * columns if shift is not None else 0)
+    if joined >= apart:
+        return None
+    name, dtype = view.stem(node), node.results[0].dtype
+    weight = _product(f"{name}_w", first, last, [depth, columns], dtype)
+    if shift is None:
+        return [weight, replace(node, arguments={**node.arguments, **_left(node, left), "mat2": _ref(weight)})]
+    row = _node(f"{name}_a", "aten.reshape.default", [1, middle], dtype, self=shift, shape=[1, middle])
+    moved = _product(f"{name}_m", _ref(row), last, [1, columns], dtype)
+    total = _product(f"{name}_p", left, _ref(weight), [rows, columns], dtype)
+    steps = [weight, row, moved, total, _added(f"{name}_s", total, moved, [rows, columns])]
+    if bias is not None:
+        given = {"self": _ref(steps[-1]), "other": bias, "alpha": 1}
+        return [*steps, GraphNode(node.name, "aten.add.Tensor", given, node.results)]
+    return [*steps[:-1], replace(steps[-1], name=node.name)]
+
+
+def _left(node: GraphNode, value: Any) -> dict[str, Any]:
+    return {"self" if word(node) == "mm" else "mat1": value}
+
+
+_REWRITES: Mapping[str, _Rewrite] = {
+    "transposes that undo each other are left out": _no_transposes,
+    "the sum of a product's columns is a product with the weight's summed columns": _summed_columns,
+    "the sum of a product's rows is a product of the summed rows": _summed_rows,
+    "the sum of a convolution's channels is a convolution with the summed filters": _summed_channels,
+    "the sum of a convolution's channels and a bias is the sum of each": _channels_of_sum,
+    "the sum of a transposed convolution's places is a product of sums": _summed_places,
+    "a factor behind a product goes into its weight": _scaled_weight,
+    "two products in a row are one with the product of their weights": _one_product,
+}
