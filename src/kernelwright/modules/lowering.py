@@ -18,7 +18,7 @@ from kernelwright.errors import SpecError
 from kernelwright.modules.expression import C_TYPES, Value, stored
 from kernelwright.modules.graph import Graph, GraphNode, Tensor
 from kernelwright.modules.library import VIEWS, Call, library_call, outputs_before, refs, word
-from kernelwright.modules.operators import OPERATORS
+from kernelwright.modules.operators.table import OPERATORS
 from kernelwright.modules.stages import Kernel, Stages, in_memory, loads_of
 from kernelwright.modules.text import WORDS, block_of, kernel_text
 from kernelwright.source.language import Language

@@ -12,7 +12,7 @@ from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.triton import loops
 from kernelwright.tactics.triton.layout import Mask
 from kernelwright.tactics.triton.text import Writer
-from kernelwright.tactics.triton.values import NOWHERE, Value, bare, converted, terms
+from kernelwright.tactics.triton.values import NOWHERE, TritonValue, bare, converted, terms
 
 _NARROW = ("float16", "bfloat16")
 
@@ -26,7 +26,7 @@ class _Sum:
     columns: nodes.Expression
 
 
-def write_dot(writer: Writer, walk: loops.Walk, mask: Mask) -> bool:
+def write_dot(writer: Writer, walk: loops.TiledLoop, mask: Mask) -> bool:
     """The loop as `tl.dot` of tiles along both axes; False, and nothing written, where it is none."""
     before = len(writer.lines), writer.made, set(writer.taken)
     try:
@@ -41,7 +41,7 @@ def write_dot(writer: Writer, walk: loops.Walk, mask: Mask) -> bool:
     return False
 
 
-def _sum_of(writer: Writer, walk: loops.Walk, mask: Mask) -> _Sum | None:
+def _sum_of(writer: Writer, walk: loops.TiledLoop, mask: Mask) -> _Sum | None:
     factors = _factors(walk)
     if factors is None or writer.find(factors[0]) is None or walk.start.axes or walk.bound.axes:
         return None
@@ -63,7 +63,7 @@ def _product(parts: list[nodes.Expression]) -> nodes.Expression:
     return made
 
 
-def _factors(walk: loops.Walk) -> tuple[str, list[nodes.Expression]] | None:
+def _factors(walk: loops.TiledLoop) -> tuple[str, list[nodes.Expression]] | None:
     """What a loop sums, and the factors of what it adds; None where it does more than that."""
     known: dict[str, nodes.Expression] = {}
     found: tuple[str, list[nodes.Expression]] | None = None
@@ -114,7 +114,7 @@ def _said(node: Any, known: Mapping[str, nodes.Expression]) -> Any:
     return replace(node, **changes)
 
 
-def _write(writer: Writer, walk: loops.Walk, found: _Sum, mask: Mask) -> None:
+def _write(writer: Writer, walk: loops.TiledLoop, found: _Sum, mask: Mask) -> None:
     outer = writer.find(found.name)
     assert outer is not None
     if outer.dtype not in ("float32", *_NARROW):
@@ -135,13 +135,15 @@ def _write(writer: Writer, walk: loops.Walk, found: _Sum, mask: Mask) -> None:
     writer.indented(-1)
     writer.depth -= 1
     before = writer.named(found.name)
-    made = Value(total, "float32", frozenset((0, 1)))
+    made = TritonValue(total, "float32", frozenset((0, 1)))
     if not outer.starts_at_zero:
         made = replace(made, text=f"({before.text} + {total})")
     writer.change(found.name, outer, replace(made, text=converted(made, outer.dtype), dtype=outer.dtype), mask)
 
 
-def _factor(writer: Writer, walk: loops.Walk, place: tuple[str, str, int], node: nodes.Expression, mask: Mask) -> Value:
+def _factor(
+    writer: Writer, walk: loops.TiledLoop, place: tuple[str, str, int], node: nodes.Expression, mask: Mask
+) -> TritonValue:
     """One factor as a tile; zero behind the loop's end."""
     start, shape, axis = place
     own = 1 - axis
@@ -150,7 +152,7 @@ def _factor(writer: Writer, walk: loops.Walk, place: tuple[str, str, int], node:
     kept = tuple(each for each in mask if each.axes <= {own})
     name = writer.fresh(walk.name)
     writer.add(f"{name} = {start} + tl.arange(0, TILE){shape}")
-    bound = writer.bound(Value(f"({name} < {walk.bound.text})", "bool", frozenset((axis,))))
+    bound = writer.bound(TritonValue(f"({name} < {walk.bound.text})", "bool", frozenset((axis,))))
     key = (walk.key, axis)
     writer.axes[key] = frozenset((axis,))
     writer.scopes.append({walk.name: replace(loops.variable(walk, name, writer.depth), key=key)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.tactics.base import Unfit
-from kernelwright.tactics.triton.values import NOWHERE, Value, alike, cast, converted
+from kernelwright.tactics.triton.values import NOWHERE, TritonValue, alike, cast, converted
 
 _BY_FLOAT = {
     "exp": "tl.exp", "exp2": "tl.exp2", "log": "tl.log", "log2": "tl.log2", "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt",
@@ -18,7 +18,7 @@ _CONVERSIONS = {
 }  # fmt: skip
 
 
-def called(name: str, given: list[Value]) -> tuple[Value, str]:
+def called(name: str, given: list[TritonValue]) -> tuple[TritonValue, str]:
     """A function on values, and the library that it needs beside Triton's language; empty for none.
 
     Raises:
@@ -27,7 +27,7 @@ def called(name: str, given: list[Value]) -> tuple[Value, str]:
     if name in _CONVERSIONS and len(given) == 1:
         dtype = _CONVERSIONS[name]
         text = cast(given[0].text, dtype) if given[0].is_literal else converted(given[0], dtype)
-        return Value(text, dtype, given[0].axes), ""
+        return TritonValue(text, dtype, given[0].axes), ""
     plain = name.removeprefix("std::").removeprefix("native_").removeprefix("half_")
     plain = plain.removeprefix("__") if plain.endswith("f") else plain
     known = (*_BY_FLOAT, *_OF_TWO, "fma", "abs")
@@ -35,16 +35,16 @@ def called(name: str, given: list[Value]) -> tuple[Value, str]:
     plain = next((each for each in (plain, plain.removesuffix("f")) if each in known), "")
     if plain in _OF_TWO and len(given) == 2:
         dtype, one, other = alike(*given)
-        return Value(f"{_OF_TWO[plain]}({one}, {other})", dtype, axes), ""
+        return TritonValue(f"{_OF_TWO[plain]}({one}, {other})", dtype, axes), ""
     if plain == "fma" and len(given) == 3:
         dtype, one, other = alike(given[0], given[1])
-        dtype, product, last = alike(Value(f"({one} * {other})", dtype), given[2])
-        return Value(f"({product} + {last})", dtype, axes), ""
+        dtype, product, last = alike(TritonValue(f"({one} * {other})", dtype), given[2])
+        return TritonValue(f"({product} + {last})", dtype, axes), ""
     if plain == "abs" and len(given) == 1:
-        return Value(f"tl.abs({given[0].text})", given[0].dtype, axes), ""
+        return TritonValue(f"tl.abs({given[0].text})", given[0].dtype, axes), ""
     if plain not in _BY_FLOAT or len(given) != (2 if plain == "pow" else 1):
         raise Unfit(f"the function {name} has no words in Triton")
     dtype = "float64" if any(each.dtype == "float64" and not each.is_literal for each in given) else "float32"
     library = "libdevice" if _BY_FLOAT[plain].startswith("libdevice") else ""
     texts = [cast(each.text, dtype) if each.is_literal else converted(each, dtype) for each in given]
-    return Value(f"{_BY_FLOAT[plain]}({', '.join(texts)})", dtype, axes), library
+    return TritonValue(f"{_BY_FLOAT[plain]}({', '.join(texts)})", dtype, axes), library

@@ -8,7 +8,7 @@ from typing import Literal
 
 from kernelwright.source import nodes
 from kernelwright.tactics.common.thread_queries import query_text
-from kernelwright.tactics.triton.values import NOWHERE, Value, bare, terms
+from kernelwright.tactics.triton.values import NOWHERE, TritonValue, bare, terms
 
 AXES = ("x", "y", "z")
 PLACES = {"x": "at", "y": "at_y", "z": "at_z"}
@@ -95,29 +95,29 @@ class Layout:
             return text
         return f"({text})[{', '.join(':' if each == axis else 'None' for each in range(len(self.extents)))}]"
 
-    def value_of(self, node: nodes.Expression) -> Value | None:
+    def value_of(self, node: nodes.Expression) -> TritonValue | None:
         """What an expression is, where it says the thread's place."""
         dtype = "int64" if self.is_wide else "int32"
         if self.kind == "threads":
             axis = self._axis_of(node)
-            return Value(PLACES[axis], dtype, self.places[axis], place=axis) if axis else None
+            return TritonValue(PLACES[axis], dtype, self.places[axis], place=axis) if axis else None
         place = self.place(query_text(node))
         match place:
             case "row":
-                return Value("row", dtype, frozenset((0,)), place=place)
+                return TritonValue("row", dtype, frozenset((0,)), place=place)
             case "lane":
-                return Value("lane", dtype, frozenset((1,)), place=place)
+                return TritonValue("lane", dtype, frozenset((1,)), place=place)
             case "size":
-                return Value(str(self.sizes["x"]), dtype, is_literal=True, place=place)
+                return TritonValue(str(self.sizes["x"]), dtype, is_literal=True, place=place)
             case "grid":
-                return Value("GRID", dtype, place=place)
+                return TritonValue("GRID", dtype, place=place)
             case "all":
                 text = f"(row * {self.sizes['x']} + lane)"
-                return Value(text, dtype, frozenset((0, 1)), place=place)
+                return TritonValue(text, dtype, frozenset((0, 1)), place=place)
             case "y" | "z":
-                return Value(PLACES[place], dtype, place=place)
+                return TritonValue(PLACES[place], dtype, place=place)
             case "one" | "zero":
-                return Value(str(int(place == "one")), dtype, is_literal=True)
+                return TritonValue(str(int(place == "one")), dtype, is_literal=True)
         return None
 
     def place(self, query: str) -> str:
@@ -151,7 +151,7 @@ class Layout:
         """`size`, for a number that may stand for it."""
         return "size" if self.kind == "rows" and number == self.sizes["x"] else ""
 
-    def joined_place(self, operator: str, one: Value, other: Value) -> str:
+    def joined_place(self, operator: str, one: TritonValue, other: TritonValue) -> str:
         """The place that two make."""
         if self.kind != "rows":
             return ""
@@ -159,11 +159,11 @@ class Layout:
         known = {"*": {("row", "size"): "rowsize", ("grid", "size"): "stride"}, "+": {("lane", "rowsize"): "all"}}
         return known.get(operator, {}).get(tuple(sorted(places)), "")  # type: ignore[arg-type]
 
-    def _or_size(self, value: Value) -> str:
+    def _or_size(self, value: TritonValue) -> str:
         is_size = value.is_literal and value.text == str(self.sizes["x"])
         return value.place or ("size" if is_size else "")
 
-    def step_place(self, value: Value) -> str:
+    def step_place(self, value: TritonValue) -> str:
         """What a loop's step is: `size`, `stride`, `one` or nothing."""
         if value.is_literal and value.text == "1" and self.sizes.get("x") != 1:
             return "one"

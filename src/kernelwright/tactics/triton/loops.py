@@ -12,7 +12,7 @@ from kernelwright.tactics.common.combiners import combined_variables
 from kernelwright.tactics.common.loop_reductions import Joined
 from kernelwright.tactics.triton.layout import Mask, Part, Variable
 from kernelwright.tactics.triton.text import Writer
-from kernelwright.tactics.triton.values import NOWHERE, Value, c_dtype, cast, converted, is_float
+from kernelwright.tactics.triton.values import NOWHERE, TritonValue, c_dtype, cast, converted, is_float
 
 _FEW = 16
 """Iterations that are not worth a tile."""
@@ -22,7 +22,7 @@ _LARGEST = {"int32": "2147483647", "int64": "9223372036854775807", "uint32": "42
 
 
 @dataclass(frozen=True)
-class Walk:
+class TiledLoop:
     """How a loop counts."""
 
     node: nodes.Loop
@@ -30,14 +30,16 @@ class Walk:
     name: str
     key: int
     dtype: str
-    start: Value
-    bound: Value
-    step: Value
+    start: TritonValue
+    bound: TritonValue
+    step: TritonValue
     limit: str
     """The bound as an expression of the problem; empty where it is none."""
 
 
-def write(writer: Writer, loop: nodes.Loop, mask: Mask, *, write_dot: Callable[[Writer, Walk, Mask], bool]) -> None:
+def write(
+    writer: Writer, loop: nodes.Loop, mask: Mask, *, write_dot: Callable[[Writer, TiledLoop, Mask], bool]
+) -> None:
     """A loop; `write_dot` writes one that is a product of matrices, and says whether.
 
     Raises:
@@ -61,7 +63,7 @@ def write(writer: Writer, loop: nodes.Loop, mask: Mask, *, write_dot: Callable[[
         _one_by_one(writer, walk, mask)
 
 
-def _walk(writer: Writer, loop: nodes.Loop, mask: Mask) -> Walk:
+def _walk(writer: Writer, loop: nodes.Loop, mask: Mask) -> TiledLoop:
     header = read_header(loop)
     if header is None or header.step_kind != "add" or header.operator not in ("<", "<=") or header.rest:
         raise Unfit("how a loop counts has no words in Triton")
@@ -81,9 +83,9 @@ def _walk(writer: Writer, loop: nodes.Loop, mask: Mask) -> Walk:
         limit = limit and f"({limit}) + 1"
     if is_float(bound.dtype) or is_float(start.dtype):
         raise Unfit("a loop counts in fractions")
-    one = Value("1", "int32", is_literal=True)
+    one = TritonValue("1", "int32", is_literal=True)
     step = one if header.step is None else writer.place_or_value(header.step, mask)
-    return Walk(loop, body, header.variable, key, dtype, start, bound, step, limit)
+    return TiledLoop(loop, body, header.variable, key, dtype, start, bound, step, limit)
 
 
 def _changes(subject: Subject, loop: nodes.Loop, header: LoopHeader) -> bool:
@@ -94,7 +96,7 @@ def _changes(subject: Subject, loop: nodes.Loop, header: LoopHeader) -> bool:
     return any(isinstance(each, nodes.Name) and each.name in changed | stored for each in asked)
 
 
-def _start(writer: Writer, loop: nodes.Loop, header: LoopHeader, mask: Mask) -> tuple[Value, int, str]:
+def _start(writer: Writer, loop: nodes.Loop, header: LoopHeader, mask: Mask) -> tuple[TritonValue, int, str]:
     """Where a loop starts, and what its variable is."""
     if isinstance(loop.initial, nodes.Declaration):
         (*others, declared) = loop.initial.declarators
@@ -118,7 +120,7 @@ def _start(writer: Writer, loop: nodes.Loop, header: LoopHeader, mask: Mask) -> 
 # Tiles
 
 
-def _over_lanes(writer: Writer, walk: Walk, mask: Mask, place: str) -> None:
+def _over_lanes(writer: Writer, walk: TiledLoop, mask: Mask, place: str) -> None:
     """A loop that a block's threads, or all threads, walk together."""
     layout = writer.layout
     if layout.is_free:
@@ -129,14 +131,14 @@ def _over_lanes(writer: Writer, walk: Walk, mask: Mask, place: str) -> None:
     _tiles(writer, walk, mask, (step, f"{{}} + {place}", axes, "0"))
 
 
-def _tiles(writer: Writer, walk: Walk, mask: Mask, how: tuple[str, str, frozenset[int], str]) -> None:
+def _tiles(writer: Writer, walk: TiledLoop, mask: Mask, how: tuple[str, str, frozenset[int], str]) -> None:
     step, place, axes, first = how
     end = _end(writer, walk.bound, first, mask)
     if walk.limit and step == "TILE":
         writer.bounds.append(walk.limit if first == "0" else f"({walk.limit})")
         end = f"{first} + TILE if WHOLE else {end}" if first != "0" else f"TILE if WHOLE else {end}"
     start = loop_line(writer, f"range({first}, {end}, {step})")
-    index = Value(cast(place.format(start), walk.dtype), walk.dtype, axes)
+    index = TritonValue(cast(place.format(start), walk.dtype), walk.dtype, axes)
     _enter(writer, walk, index)
     inside = _under_bound(writer, walk, mask, is_met=not walk.bound.axes and axes == {writer.layout.tile_axis})
     writer.tiled += 1
@@ -145,7 +147,7 @@ def _tiles(writer: Writer, walk: Walk, mask: Mask, how: tuple[str, str, frozense
     _leave(writer)
 
 
-def _end(writer: Writer, bound: Value, first: str, mask: Mask) -> str:
+def _end(writer: Writer, bound: TritonValue, first: str, mask: Mask) -> str:
     """A number that no place's bound exceeds."""
     if not bound.axes:
         return bound.text
@@ -166,25 +168,25 @@ def loop_line(writer: Writer, walked: str) -> str:
     return start
 
 
-def _enter(writer: Writer, walk: Walk, index: Value) -> None:
+def _enter(writer: Writer, walk: TiledLoop, index: TritonValue) -> None:
     text = writer.fresh(walk.name)
     writer.add(f"{text} = {index.text}")
     writer.axes[walk.key] = writer.axes.get(walk.key, NOWHERE) | index.axes
     writer.scopes.append({walk.name: variable(walk, text, writer.depth)})
 
 
-def _under_bound(writer: Writer, walk: Walk, mask: Mask, *, is_met: bool) -> Mask:
+def _under_bound(writer: Writer, walk: TiledLoop, mask: Mask, *, is_met: bool) -> Mask:
     own = writer.named(walk.name)
-    asked = writer.bound(Value(f"({own.text} < {walk.bound.text})", "bool", own.axes | walk.bound.axes))
+    asked = writer.bound(TritonValue(f"({own.text} < {walk.bound.text})", "bool", own.axes | walk.bound.axes))
     return (*mask, replace(part(asked), is_met=is_met))
 
 
-def variable(walk: Walk, text: str, depth: int) -> Variable:
+def variable(walk: TiledLoop, text: str, depth: int) -> Variable:
     """A loop's own."""
     return Variable(walk.key, text, walk.dtype, (), depth)
 
 
-def part(value: Value) -> Part:
+def part(value: TritonValue) -> Part:
     """A condition as a part of a mask."""
     return Part(value.text, value.axes)
 
@@ -195,7 +197,7 @@ def _leave(writer: Writer) -> None:
     writer.depth -= 1
 
 
-def _combined(writer: Writer, walk: Walk) -> tuple[Joined, ...]:
+def _combined(writer: Writer, walk: TiledLoop) -> tuple[Joined, ...]:
     """What a loop leaves behind beside stores.
 
     Raises:
@@ -210,7 +212,7 @@ def _combined(writer: Writer, walk: Walk) -> tuple[Joined, ...]:
     return tuple(each for each in found if each.name != walk.name)
 
 
-def _joined_tiles(writer: Writer, walk: Walk) -> tuple[Joined, ...] | None:
+def _joined_tiles(writer: Writer, walk: TiledLoop) -> tuple[Joined, ...] | None:
     """What a loop joins whose iterations may be elements of a tile; None: they may not."""
     layout = writer.layout
     if layout.kind != "threads" or layout.tile_axis is None or writer.tiled:
@@ -251,7 +253,7 @@ def _stores_apart(subject: Subject, loop: nodes.Loop) -> bool:
     return True
 
 
-def _in_tiles(writer: Writer, walk: Walk, joined: tuple[Joined, ...], mask: Mask) -> None:
+def _in_tiles(writer: Writer, walk: TiledLoop, joined: tuple[Joined, ...], mask: Mask) -> None:
     """A loop whose iterations are elements of a tile, which are joined behind it."""
     axis = writer.layout.tile_axis
     assert axis is not None
@@ -262,15 +264,15 @@ def _in_tiles(writer: Writer, walk: Walk, joined: tuple[Joined, ...], mask: Mask
         writer.axes[key] = writer.axes.get(key, NOWHERE) | {axis}
         made = writer.named(each.name)
         text = writer.fresh(f"{each.name}_all")
-        before = Value(_begin(each, joined, made), made.dtype, NOWHERE if not each.is_idempotent else made.axes)
+        before = TritonValue(_begin(each, joined, made), made.dtype, NOWHERE if not each.is_idempotent else made.axes)
         if each.is_idempotent:
             writer.axes[key] |= made.axes
         writer.add(f"{text} = {writer.spread(before, writer.axes[key])}")
         own[each.name] = Variable(key, text, made.dtype, mask, writer.depth)
     writer.scopes.append(dict(own))
-    first = Value(converted(walk.start, walk.dtype), walk.dtype, walk.start.axes)
+    first = TritonValue(converted(walk.start, walk.dtype), walk.dtype, walk.start.axes)
     if walk.start.axes:
-        past = Value(f"({walk.bound.text} - {first.text})", walk.dtype, walk.bound.axes | walk.start.axes)
+        past = TritonValue(f"({walk.bound.text} - {first.text})", walk.dtype, walk.bound.axes | walk.start.axes)
         how = replace(walk, limit="", bound=walk.bound)
         _shifted(writer, how, first, past, mask, axis)
     else:
@@ -285,12 +287,12 @@ def _elements(writer: Writer, axis: int) -> str:
     return writer.layout.along("tl.arange(0, TILE)", axis)
 
 
-def _shifted(writer: Writer, walk: Walk, first: Value, past: Value, mask: Mask, axis: int) -> None:
+def _shifted(writer: Writer, walk: TiledLoop, first: TritonValue, past: TritonValue, mask: Mask, axis: int) -> None:
     """Tiles of elements that start elsewhere in each place."""
     end = _end(writer, past, "0", mask)
     start = loop_line(writer, f"range(0, {end}, TILE)")
     text = cast(f"{first.text} + {start} + {_elements(writer, axis)}", walk.dtype)
-    _enter(writer, walk, Value(text, walk.dtype, first.axes | {axis}))
+    _enter(writer, walk, TritonValue(text, walk.dtype, first.axes | {axis}))
     inside = _under_bound(writer, walk, mask, is_met=False)
     writer.tiled += 1
     writer.block(walk.body, inside)
@@ -298,7 +300,7 @@ def _shifted(writer: Writer, walk: Walk, first: Value, past: Value, mask: Mask, 
     _leave(writer)
 
 
-def _begin(each: Joined, joined: tuple[Joined, ...], made: Value) -> str:
+def _begin(each: Joined, joined: tuple[Joined, ...], made: TritonValue) -> str:
     """What each element of a tile starts from."""
     if not each.is_idempotent:
         return each.identity
@@ -312,14 +314,14 @@ def _finish(
 ) -> None:
     """What all elements of a tile make of a variable, behind its loop."""
     lanes = own[each.name]
-    value = Value(lanes.text, lanes.dtype, writer.axes[lanes.key])
+    value = TritonValue(lanes.text, lanes.dtype, writer.axes[lanes.key])
     if each.leader is not None:
         leader, new = own[each.leader.name], writer.named(each.leader.name)
         if each.adjustment == "chosen":
             sign = "<" if each.leader.plain == "max" else ">"
             text = f"tl.where({leader.text} {sign} {new.text}, {_LARGEST[value.dtype]}, {value.text})"
         else:
-            moved = writer.call(each.adjustment, [Value(f"({leader.text} - {new.text})", new.dtype)])
+            moved = writer.call(each.adjustment, [TritonValue(f"({leader.text} - {new.text})", new.dtype)])
             text = f"{value.text} * tl.where({leader.text} == {new.text}, 1.0, {moved.text})"
         value = replace(value, text=text, axes=value.axes | writer.axes[leader.key] | new.axes)
     made = writer.reduced(value, each.operation, axis)
@@ -335,20 +337,20 @@ def _finish(
 # One by one
 
 
-def _one_by_one(writer: Writer, walk: Walk, mask: Mask) -> None:
+def _one_by_one(writer: Writer, walk: TiledLoop, mask: Mask) -> None:
     """A loop that stays one."""
     step = writer.used(walk.step)
     first = writer.used(walk.start)
     if step.axes:
         raise Unfit("a loop's step is the thread's own")
     if first.axes:
-        past = Value(f"({walk.bound.text} - {first.text})", walk.dtype, walk.bound.axes | first.axes)
+        past = TritonValue(f"({walk.bound.text} - {first.text})", walk.dtype, walk.bound.axes | first.axes)
         start = loop_line(writer, f"range(0, {_end(writer, past, '0', mask)}, {step.text})")
-        index = Value(cast(f"{first.text} + {start}", walk.dtype), walk.dtype, first.axes)
+        index = TritonValue(cast(f"{first.text} + {start}", walk.dtype), walk.dtype, first.axes)
     else:
         end = _end(writer, walk.bound, first.text, mask)
         start = loop_line(writer, f"range({first.text}, {end}, {step.text})")
-        index = Value(cast(start, walk.dtype), walk.dtype)
+        index = TritonValue(cast(start, walk.dtype), walk.dtype)
     _enter(writer, walk, index)
     needs = walk.bound.axes or first.axes
     inside = _under_bound(writer, walk, mask, is_met=False) if needs else mask

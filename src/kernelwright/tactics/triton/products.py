@@ -1,6 +1,6 @@
 """A product of matrices in whatever style, through shared memory or registers, as the plain kernel that computes it.
 
-Blocks of the kernel are run on small matrices (`block_replay`): what they store must be what the source's own last
+Blocks of the kernel are run on small matrices (`BlockReplay`): what they store must be what the source's own last
 expression makes of the sums of products, in one of the orders that rows and columns may have.
 """
 
@@ -17,7 +17,6 @@ from kernelwright.source.edits import Edit
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.editing import declaration_start
 from kernelwright.tactics.common.launches import only_shape
-from kernelwright.tactics.recognised.block_replay import BlockReplay, Numbers, arbitrary
 from kernelwright.tactics.recognised.places import (
     Launched,
     QuotedIndex,
@@ -27,6 +26,8 @@ from kernelwright.tactics.recognised.places import (
     slice_of,
     values_of,
 )
+from kernelwright.tactics.recognised.replay.block import BlockReplay
+from kernelwright.tactics.recognised.replay.values import Numbers, arbitrary
 from kernelwright.tactics.recognised.trials import CLOSE, floats
 from kernelwright.tactics.tiling.frame import edited
 

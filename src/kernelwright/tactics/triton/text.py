@@ -22,7 +22,7 @@ from kernelwright.tactics.triton.functions import called
 from kernelwright.tactics.triton.layout import Layout, Mask, Part, Variable
 from kernelwright.tactics.triton.values import (
     NOWHERE,
-    Value,
+    TritonValue,
     alike,
     bare,
     c_dtype,
@@ -292,14 +292,14 @@ class Writer:
         made = None if declarator.initial is None else self.place_or_value(declarator.initial, mask)
         is_auto = made is not None and declarator.c_type.removeprefix("const ") == "auto"
         dtype = made.dtype if made is not None and is_auto else c_dtype(declarator.c_type, self.language)
-        self._set(name, key, made or Value("0", dtype, is_literal=True), dtype, mask)
+        self._set(name, key, made or TritonValue("0", dtype, is_literal=True), dtype, mask)
 
-    def _set(self, name: str, key: object, made: Value, dtype: str, mask: Mask) -> None:
+    def _set(self, name: str, key: object, made: TritonValue, dtype: str, mask: Mask) -> None:
         """A variable, or a new one in its place, with the value that it starts with."""
         own = self.axes[key] = self.axes.get(key, NOWHERE) | made.axes
         text = self.fresh(name)
         is_zero = made.is_literal and made.text in ("0", "0.0")
-        whole = Value(self.typed(made, dtype), dtype, made.axes)  # an argument that is 1 is a constant
+        whole = TritonValue(self.typed(made, dtype), dtype, made.axes)  # an argument that is 1 is a constant
         self.add(f"{text} = {self.spread(whole, own)}")
         self.scopes[-1][name] = Variable(key, text, dtype, mask, self.depth, place=made.place, starts_at_zero=is_zero)
 
@@ -315,7 +315,7 @@ class Writer:
             case _:
                 raise Unfit("it stores to what is neither a variable nor an element")
 
-    def change(self, name: str, found: Variable, made: Value, mask: Mask) -> None:
+    def change(self, name: str, found: Variable, made: TritonValue, mask: Mask) -> None:
         """Give a variable another value, under a mask."""
         if found.is_pointer:
             raise Unfit(f"the pointer {name} moves along")
@@ -326,7 +326,7 @@ class Writer:
             key = (found.key, "next") if not isinstance(found.key, tuple) else (*found.key, "next")
             own = self.axes[key] = self.axes.get(key, NOWHERE) | made.axes
             text = self.fresh(name)
-            self.add(f"{text} = {self.spread(Value(self.typed(made, found.dtype), found.dtype, made.axes), own)}")
+            self.add(f"{text} = {self.spread(TritonValue(self.typed(made, found.dtype), found.dtype, made.axes), own)}")
             scope[name] = replace(found, key=key, text=text, place=made.place, starts_at_zero=False)
             return
         parts = mask[len(found.mask) :] if mask[: len(found.mask)] == found.mask else mask
@@ -335,15 +335,15 @@ class Writer:
         text = self.typed(made, found.dtype)
         if asked.text:
             text = f"tl.where({asked.text}, {text}, {found.text})"
-        self.add(f"{found.text} = {self.spread(Value(text, found.dtype, made.axes | asked.axes), own)}")
+        self.add(f"{found.text} = {self.spread(TritonValue(text, found.dtype, made.axes | asked.axes), own)}")
         if not self.tiled:
             scope[name] = replace(found, starts_at_zero=False)
 
-    def typed(self, value: Value, dtype: str) -> str:
+    def typed(self, value: TritonValue, dtype: str) -> str:
         """A value in a type, which numbers that Python would give another one get too."""
         return converted(value, dtype) if value.axes else cast(value.text, dtype)
 
-    def _store(self, target: nodes.Expression, made: Value, mask: Mask) -> None:
+    def _store(self, target: nodes.Expression, made: TritonValue, mask: Mask) -> None:
         dtype, place = self._address(target, mask)
         if not mask:
             raise Unfit("memory is stored to without a bound")
@@ -362,7 +362,7 @@ class Writer:
             if any(each.array == array and each.kind != "write" for each in facts):
                 self.add("tl.debug_barrier()")
 
-    def _store_text(self, word: str, place: Value, text: str, more: frozenset[int], mask: Mask) -> None:
+    def _store_text(self, word: str, place: TritonValue, text: str, more: frozenset[int], mask: Mask) -> None:
         axes = place.axes | more
         asked = self.mask_for(mask, axes)
         axes |= asked.axes
@@ -375,18 +375,18 @@ class Writer:
     def _is_lane_part(self, part: Part) -> bool:
         return self.layout.lane_axis is not None and part.axes == {self.layout.lane_axis} and part.is_met
 
-    def _joined(self, parts: Mask) -> Value:
+    def _joined(self, parts: Mask) -> TritonValue:
         axes = frozenset().union(*(each.axes for each in parts))
         if not axes:
             parts = tuple(replace(each, text=self._as_block(each.text)) for each in parts)
         text = " & ".join(each.text for each in parts)
-        return Value(f"({text})" if len(parts) > 1 else text, "bool", axes)
+        return TritonValue(f"({text})" if len(parts) > 1 else text, "bool", axes)
 
     def _as_block(self, text: str) -> str:
         """A number's condition as a block of one element, which joins with any."""
         return f"((tl.zeros({self.layout.shape(NOWHERE)}, tl.int32) + tl.cast({text}, tl.int32)) != 0)"
 
-    def mask_for(self, mask: Mask, axes: frozenset[int]) -> Value:
+    def mask_for(self, mask: Mask, axes: frozenset[int]) -> TritonValue:
         """The mask of an access that differs along some axes: elsewhere it is made where any element asks for it."""
         parts: list[Part] = []
         for each in mask:
@@ -400,7 +400,7 @@ class Writer:
                 parts.append(Part(f"({text} > 0)", each.axes - lacking))
         return self._joined(tuple(parts))
 
-    def bound(self, value: Value) -> Value:
+    def bound(self, value: TritonValue) -> TritonValue:
         """A name for what is computed now."""
         self.made += 1
         name = f"{'mask' if value.dtype == 'bool' else 'tile'}{self.made}"
@@ -409,11 +409,11 @@ class Writer:
 
     # Expressions
 
-    def value(self, node: nodes.Expression, mask: Mask) -> Value:
+    def value(self, node: nodes.Expression, mask: Mask) -> TritonValue:
         """An expression that is used for more than the thread's place."""
         return self.used(self.place_or_value(node, mask))
 
-    def used(self, value: Value) -> Value:
+    def used(self, value: TritonValue) -> TritonValue:
         """A value, where how many threads a block has does not matter for it.
 
         Raises:
@@ -423,7 +423,7 @@ class Writer:
             raise Unfit("what a thread does depends on its number in the block")
         return value
 
-    def place_or_value(self, node: nodes.Expression, mask: Mask) -> Value:
+    def place_or_value(self, node: nodes.Expression, mask: Mask) -> TritonValue:
         """An expression, which may be the thread's place alone."""
         found = self.layout.value_of(node)
         if found is not None:
@@ -455,28 +455,28 @@ class Writer:
                 return self.call(name, [self.value(each, mask) for each in arguments])
         raise Unfit(f"an expression has no words in Triton ({type(node).__name__.lower()})")
 
-    def named(self, name: str) -> Value:
+    def named(self, name: str) -> TritonValue:
         """What a name in C stands for."""
         found = self.find(name)
         if found is not None and not found.is_pointer:
             axes = NOWHERE if isinstance(found.key, str) else self.axes.get(found.key, NOWHERE)
-            return Value(found.text, found.dtype, axes, place=found.place)
+            return TritonValue(found.text, found.dtype, axes, place=found.place)
         number = known_number(name)
         if found is None and number is not None:
             return number
         tree = self.subject.analysis.tree
         macros = [each.value for each in tree.expanded.macros.values() if each.name == name and each.is_parameter]
         if found is None and macros and macros[0] is not None:
-            return Value(str(macros[0]), "int32", is_literal=True, place=self.layout.place_of_number(macros[0]))
+            return TritonValue(str(macros[0]), "int32", is_literal=True, place=self.layout.place_of_number(macros[0]))
         constant = next((each.value for each in tree.constants if each.name == name), None)
         if found is None and constant is not None:
             return self.place_or_value(constant, ())
         raise Unfit(f"the name {name} has no words in Triton")
 
-    def _unary(self, operator: str, operand: nodes.Expression, mask: Mask) -> Value:
+    def _unary(self, operator: str, operand: nodes.Expression, mask: Mask) -> TritonValue:
         if operator == "!":
             asked = self._condition(operand, mask)
-            return Value(f"({asked.text} == 0)", "bool", asked.axes)
+            return TritonValue(f"({asked.text} == 0)", "bool", asked.axes)
         inner = self.value(operand, mask)
         if operator == "+":
             return inner
@@ -486,7 +486,7 @@ class Writer:
 
     def _conditional(
         self, condition: nodes.Expression, yes: nodes.Expression, no: nodes.Expression, mask: Mask
-    ) -> Value:
+    ) -> TritonValue:
         asked = self.bound(self._condition(condition, mask))
         one = self.used(self.place_or_value(yes, self._loading(yes, asked, mask)))
         opposite = replace(asked, text=f"({asked.text} == 0)")
@@ -495,20 +495,20 @@ class Writer:
         if one.is_literal and other.is_literal:
             first = cast(first, dtype)
         text = f"tl.where({asked.text}, {first}, {second})"
-        return Value(text, dtype, asked.axes | one.axes | other.axes)
+        return TritonValue(text, dtype, asked.axes | one.axes | other.axes)
 
-    def _loading(self, node: nodes.Expression, condition: Value, mask: Mask) -> Mask:
+    def _loading(self, node: nodes.Expression, condition: TritonValue, mask: Mask) -> Mask:
         """The mask for what is only computed under a condition; the same where nothing is loaded there."""
         if not any(isinstance(each, nodes.Element | nodes.Unary) for each in nodes.walk(node)):
             return mask
         return (*mask, Part(condition.text, condition.axes))
 
-    def _binary(self, operator: str, left: nodes.Expression, right: nodes.Expression, mask: Mask) -> Value:
+    def _binary(self, operator: str, left: nodes.Expression, right: nodes.Expression, mask: Mask) -> TritonValue:
         if operator in ("&&", "||"):
             return self._both(operator, left, right, mask)
         node = nodes.Binary(left.place, operator, left, right)
         if self._is_first_lane(node):
-            return Value(f"({self.layout.lane_text} == 0)", "bool", frozenset((self.layout.lane_axis or 0,)))
+            return TritonValue(f"({self.layout.lane_text} == 0)", "bool", frozenset((self.layout.lane_axis or 0,)))
         one, other = self.place_or_value(left, mask), self.place_or_value(right, mask)
         place = self.layout.joined_place(operator, one, other)
         if not place:
@@ -516,7 +516,7 @@ class Writer:
         dtype, first, second = alike(one, other)
         axes = one.axes | other.axes
         if operator in _COMPARISONS:
-            return Value(f"({first} {operator} {second})", "bool", axes)
+            return TritonValue(f"({first} {operator} {second})", "bool", axes)
         if operator not in ("+", "-", "*", "/") and (
             is_float(dtype) or operator not in ("%", "<<", ">>", "&", "|", "^")
         ):
@@ -525,16 +525,16 @@ class Writer:
         if is_literal and operator in ("/", "%") and not is_float(dtype):  # Python rounds down, C to zero
             is_literal, first = False, cast(first, dtype)
         word = "//" if operator == "/" and not is_float(dtype) else operator
-        return Value(f"({first} {word} {second})", dtype, axes, is_literal, place)
+        return TritonValue(f"({first} {word} {second})", dtype, axes, is_literal, place)
 
-    def _both(self, operator: str, left: nodes.Expression, right: nodes.Expression, mask: Mask) -> Value:
+    def _both(self, operator: str, left: nodes.Expression, right: nodes.Expression, mask: Mask) -> TritonValue:
         first = self.bound(self._condition(left, mask))
         decided = first if operator == "&&" else replace(first, text=f"({first.text} == 0)")
         second = self._condition(right, self._loading(right, decided, mask))
         word = "&" if operator == "&&" else "|"
-        return Value(f"({first.text} {word} {second.text})", "bool", first.axes | second.axes)
+        return TritonValue(f"({first.text} {word} {second.text})", "bool", first.axes | second.axes)
 
-    def _condition(self, node: nodes.Expression, mask: Mask) -> Value:
+    def _condition(self, node: nodes.Expression, mask: Mask) -> TritonValue:
         value = self.value(node, mask)
         lane = self.layout.lane_axis
         if self.layout.is_free and not self.tiled and lane in value.axes and not self._is_first_lane(node):
@@ -542,7 +542,7 @@ class Writer:
         text = value.text if value.dtype == "bool" and not value.is_literal else f"({value.text} != 0)"
         return replace(value, text=text if value.axes else self._as_block(text), dtype="bool", is_literal=False)
 
-    def call(self, name: str, given: list[Value]) -> Value:
+    def call(self, name: str, given: list[TritonValue]) -> TritonValue:
         """A function of C's on values."""
         made, library = called(name, given)
         self.libraries |= {library} if library else set()
@@ -550,7 +550,7 @@ class Writer:
 
     # Joins
 
-    def _join(self, call: nodes.Call, mask: Mask) -> Value:
+    def _join(self, call: nodes.Call, mask: Mask) -> TritonValue:
         """What all threads of a block make of their values."""
         operation = self.joins[call.place.span]
         given = [each for each in call.arguments if not isinstance(each, nodes.Literal)]
@@ -576,18 +576,18 @@ class Writer:
                 return True
         return False
 
-    def reduced(self, value: Value, operation: Operation, axis: int) -> Value:
+    def reduced(self, value: TritonValue, operation: Operation, axis: int) -> TritonValue:
         """A block joined along an axis."""
         if operation == "product":
             self.libraries.add("multiplied")
             text = f"tl.reduce({value.text}, {axis}, multiplied, keep_dims=True)"
         else:
             text = f"{_JOINS[operation]}({value.text}, axis={axis}, keep_dims=True)"
-        return Value(cast(text, value.dtype), value.dtype, value.axes - {axis})
+        return TritonValue(cast(text, value.dtype), value.dtype, value.axes - {axis})
 
     # Memory
 
-    def _address(self, node: nodes.Expression, mask: Mask) -> tuple[str, Value]:
+    def _address(self, node: nodes.Expression, mask: Mask) -> tuple[str, TritonValue]:
         """What stands in an element, and where it is."""
         match node:
             case nodes.Element(base=base, index=index):
@@ -597,17 +597,17 @@ class Writer:
                 return self._pointer(operand, mask)
         raise Unfit("it stores to what is neither a variable nor an element")
 
-    def _moved(self, start: Value, index: nodes.Expression, mask: Mask) -> Value:
+    def _moved(self, start: TritonValue, index: nodes.Expression, mask: Mask) -> TritonValue:
         by = self.value(index, mask)
         if is_float(by.dtype):
             raise Unfit("an index is no integer")
-        return Value(f"{start.text} + {by.text}", "pointer", start.axes | by.axes)
+        return TritonValue(f"{start.text} + {by.text}", "pointer", start.axes | by.axes)
 
-    def _pointer(self, node: nodes.Expression, mask: Mask) -> tuple[str, Value]:
+    def _pointer(self, node: nodes.Expression, mask: Mask) -> tuple[str, TritonValue]:
         match node:
             case nodes.Name(name=name) if (found := self.find(name)) is not None and found.is_pointer:
                 axes = NOWHERE if isinstance(found.key, str) else self.axes.get(found.key, NOWHERE)
-                return found.dtype, Value(found.text, "pointer", axes)
+                return found.dtype, TritonValue(found.text, "pointer", axes)
             case nodes.Binary(operator="+", left=left, right=right):
                 dtype, start = self._pointer(left, mask)
                 return dtype, self._moved(start, right, mask)
@@ -617,12 +617,12 @@ class Writer:
                 raise Unfit(f"its threads share {name} in a way that is no sum, product, max or min of a block")
         raise Unfit("a pointer is made in a way that has no words in Triton")
 
-    def _load(self, dtype: str, place: Value, mask: Mask) -> Value:
+    def _load(self, dtype: str, place: TritonValue, mask: Mask) -> TritonValue:
         asked = self.mask_for(mask, place.axes)
         if not place.axes and asked.text:  # one number under a condition of one
             place = replace(place, text=f"{place.text} + tl.zeros({self.layout.shape(NOWHERE)}, tl.int32)")
         ending = f", mask={asked.text}, other=0" if asked.text else ""
-        return Value(f"tl.load({place.text}{ending})", dtype, place.axes)
+        return TritonValue(f"tl.load({place.text}{ending})", dtype, place.axes)
 
     # Text
 
@@ -634,7 +634,7 @@ class Writer:
         """Lines that follow stand further in."""
         self._indent += by
 
-    def spread(self, value: Value, axes: frozenset[int]) -> str:
+    def spread(self, value: TritonValue, axes: frozenset[int]) -> str:
         """A value as a block that has some extent along all of these axes."""
         if axes <= value.axes:
             return value.text

@@ -37,7 +37,7 @@ NOWHERE: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class TritonValue:
     """An expression in Triton."""
 
     text: str
@@ -49,7 +49,7 @@ class Value:
     """What it is of the thread's place: see `text.Layout`."""
 
 
-def alike(one: Value, other: Value) -> tuple[str, str, str]:
+def alike(one: TritonValue, other: TritonValue) -> tuple[str, str, str]:
     """Both in the type that C computes them in."""
     if one.is_literal != other.is_literal:
         own, literal = (other, one) if one.is_literal else (one, other)
@@ -60,7 +60,7 @@ def alike(one: Value, other: Value) -> tuple[str, str, str]:
     return dtype, converted(one, dtype), converted(other, dtype)
 
 
-def converted(value: Value, dtype: str) -> str:
+def converted(value: TritonValue, dtype: str) -> str:
     """A value's text in another type."""
     if value.dtype == dtype or (value.is_literal and (is_float(dtype) or not is_float(value.dtype))):
         return value.text
@@ -86,17 +86,17 @@ def bare(node: nodes.Expression) -> nodes.Expression:
     return node
 
 
-def literal_value(node: nodes.Literal) -> Value:
+def literal_value(node: nodes.Literal) -> TritonValue:
     """A literal; `u` and `L` are heeded, and mean nothing in Python."""
     if node.value is not None and node.text not in ("true", "false"):
-        return Value(str(node.value), _integer_type(node), is_literal=True)
+        return TritonValue(str(node.value), _integer_type(node), is_literal=True)
     if node.text in ("true", "false"):
-        return Value(node.text.title(), "bool", is_literal=True)
+        return TritonValue(node.text.title(), "bool", is_literal=True)
     is_hex = node.text[:2].lower() == "0x"
     text = node.text.rstrip("fFlL") if not is_hex or "p" in node.text.lower() else node.text
     try:
         number = float.fromhex(text) if is_hex else float(text)
-        return Value(repr(number), "float32" if node.text[-1] in "fF" else "float64", is_literal=True)
+        return TritonValue(repr(number), "float32" if node.text[-1] in "fF" else "float64", is_literal=True)
     except ValueError:
         raise Unfit(f"the literal {node.text} has no words in Triton") from None
 
@@ -109,14 +109,14 @@ def _integer_type(node: nodes.Literal) -> str:
     return ("u" if is_unsigned else "") + ("int64" if is_wide else "int32")
 
 
-def known_number(name: str) -> Value | None:
+def known_number(name: str) -> TritonValue | None:
     """What a name of C's headers stands for, as a literal; None for another name."""
     number = _NUMBERS.get(name)
     if number is None:
         return None
     text = repr(number) if math.isfinite(number) else f'float("{number}")'
     is_double = name.startswith(("DBL", "M_")) and not name.endswith("_F")
-    return Value(text, "float64" if is_double else "float32", is_literal=True)
+    return TritonValue(text, "float64" if is_double else "float32", is_literal=True)
 
 
 def _rank(dtype: str) -> tuple[bool, int, bool]:

@@ -22,8 +22,8 @@ from kernelwright.modules.expression import (
 )
 from kernelwright.modules.graph import GraphNode, Tensor
 from kernelwright.modules.index import TensorIndex, flattened, unflattened
-from kernelwright.modules.indexing import embedded, gathered, indexed, selected
-from kernelwright.modules.reductions import (
+from kernelwright.modules.operators.indexing import embedded, gathered, indexed, selected
+from kernelwright.modules.operators.reductions import (
     as_result,
     axes_of,
     by_moments,
@@ -34,8 +34,8 @@ from kernelwright.modules.reductions import (
     reduced,
     segments_of,
 )
+from kernelwright.modules.operators.windows import adaptive_mean, convolution, pooling
 from kernelwright.modules.stages import Combiner, Segment, Stages, in_memory, under_condition
-from kernelwright.modules.windows import adaptive_mean, convolution, pooling
 
 Given = Mapping[str, Any]
 """A node's arguments, tensors as values."""
