@@ -32,8 +32,8 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 def test_a_kernel_for_which_nothing_loads_is_refused_and_nothing_written(
     in_tmp: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No dtype of a problem is a structure."""
-    structure = "typedef struct { float a, b; } pair;\n"
+    """No dtype of a problem is a structure of several types."""
+    structure = "typedef struct { float a; int b; } pair;\n"
     (in_tmp / "bad.cl").write_text(structure + "__kernel void bad(__global pair *y) { y[0].a = 1; }\n")
     status, out, error = run(capsys, "init", "bad.cl")
     assert status == 2

@@ -51,25 +51,25 @@ CASES = (
 __kernel void f(__global const float *x, __global const int *at, __global float *y, int n, int rows) {
   const int r = get_group_id(0);
   for (int i = get_local_id(0); i < n; i += get_local_size(0)) y[r * n + i] = 2.0f * x[at[r] * n + i];
-}""", GATHERED, no_blocks="shape of its blocks"),
+}""", GATHERED),
     Together("rows by index that blocks walk", """
 __global__ void f(const float *x, const int *at, float *y, int n, int rows) {
   for (int r = blockIdx.x; r < rows; r += gridDim.x) {
     const float *from = x + (size_t)at[r] * n;
     for (int i = threadIdx.x; i < n; i += blockDim.x) y[(size_t)r * n + i] = from[i];
   }
-}""", GATHERED, grid="2", language="cuda", no_blocks="shape of its blocks"),
+}""", GATHERED, grid="2", language="cuda"),
     Together("rows by index in place", """
 __kernel void f(__global float *x, __global const int *at, __global float *y, int n, int rows) {
   const int r = get_group_id(0);
   for (int i = get_local_id(0); i < n; i += get_local_size(0)) { y[r * n + i] = x[at[r] * n + i]; x[r * n + i] = 0.0f; }
-}""", {**GATHERED, "x": "inout float32 100,n"}, no_vectors="read", no_blocks="shape of its blocks"),
+}""", {**GATHERED, "x": "inout float32 100,n"}, no_vectors="read", no_blocks="other threads may write"),
     Together("rows that threads walk by places of their own", """
 __global__ void f(const float *x, const int *at, float *y, int n, int rows) {
   for (int r = threadIdx.y; r < rows; r += blockDim.y) {
     for (int i = threadIdx.x; i < n; i += blockDim.x) y[(size_t)r * n + i] = x[(size_t)at[r] * n + i] + threadIdx.x;
   }
-}""", GATHERED, grid="1", language="cuda", no_vectors="which thread", no_blocks="shape of"),
+}""", GATHERED, grid="1", language="cuda", no_vectors="which thread", no_blocks="as a number"),
     Together("norm of a row", SUM + """
 __kernel void f(__global const float *x, __global float *y, int n) {
   __local float sh[32];

@@ -178,6 +178,7 @@ def test_a_tiled_product_in_cuda_equals_the_one_that_it_becomes(tiled: Plain, tm
         assert not differences(CpuCuda(tmp_path), subject, rewrite, sizes, count=CONFIGS, rtol=1e-5)
 
 
+WAIT = "    barrier(CLK_LOCAL_MEM_FENCE);\n    for"
 LEFT_ALONE = {
     "a tile of what is computed": ("= a[gy * k + k0 + lx]", "= 2 * a[gy * k + k0 + lx]"),
     "other elements beyond the end": ("else ta[ly][lx] = 0;", "else ta[ly][lx] = 1;"),
@@ -191,14 +192,28 @@ LEFT_ALONE = {
     "a tile that is used afterwards": ("= sum;", "= sum + ta[ly][lx];"),
     "something else between": ("float sum = 0;", "float sum = 0, other = 0;"),
     "tiles that overlap": ("k0 += T)", "k0 += T - 1)"),
+    "zeros over a copy": ("WAIT", "    if (k0 + lx > gy) ta[ly][lx] = 0;\nWAIT"),
+    "a copy in some threads": ("; else ta[ly][lx] = 0;", ";"),
+    "zeros that are no factor": ("fma(ta[ly][i], tb[i][lx], sum)", "sum + (ta[ly][i] + 1.0f) * tb[i][lx]"),
+    "a tile of another type": ("__local float ta[T][T + 1], tb", "__local int ta[T][T + 1]; __local float tb"),
+    "a loop under a condition": ("    for (uint i", "    if (k0 != 8) for (uint i"),
+    "more beside a barrier": ("WAIT", "    if (k0 >= 0) { barrier(CLK_LOCAL_MEM_FENCE); sum *= 0.5f; }\nWAIT"),
+    "a counter that outlives its loop": ("for (int k0 = 0;", "int k0; for (k0 = 0;"),
+    "a counter in the head": ("k0 += T)", "k0 += T, ++other)"),
+    "an effect beside copies": ("WAIT", "    int old = other++;\nWAIT"),
+    "results that are stored within": ("WAIT", "    c[0] = k0;\nWAIT"),
     "an early end": ("sum = fma(ta[ly][i], tb[i][lx], sum);", "{ if (sum > 3) break; sum += ta[ly][i] * tb[i][lx]; }"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("old", "new"), LEFT_ALONE.values(), ids=LEFT_ALONE)
 def test_what_is_no_plain_product_of_tiles_is_left_alone(old: str, new: str, tmp_path: Path) -> None:
-    source = GUARDED.replace(old, new)
-    if "other" in new:
+    source = GUARDED.replace(*(each.replace("WAIT", WAIT) for each in (old, new)))
+    if "int k0;" in new:
+        source = source.replace("= sum;", "= sum + k0;")
+    if "other" in new and "float" not in new:
+        source = source.replace("float sum = 0;", "float sum = 0; int other = 0;").replace("= sum;", "= sum + other;")
+    elif "other" in new:
         source = source.replace(
             "    barrier(CLK_LOCAL_MEM_FENCE);\n    for", "    other += k0;\n    barrier(1);\n    for"
         )

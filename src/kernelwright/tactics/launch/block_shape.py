@@ -177,6 +177,7 @@ def _refuse_reliance(subject: Subject, size: int) -> None:
             if any(side.constant not in (None, 0) for side in sides) and any("thread." in str(side) for side in sides):
                 raise Unfit("a condition compares the thread's place with a number")
     _refuse_own_values(subject)
+    _refuse_certain_places(subject)
     sharing = {index for access in facts.accesses if access.space == "shared" for index in access.loops}
     for loop in facts.loops:
         pace = None if loop.step is None else loop.step.amount
@@ -198,8 +199,9 @@ def _walked_by_blocks(subject: Subject) -> tuple[Span, ...]:
     """Accesses at the thread's place, all of which the block walks along: with fewer threads it takes more steps.
 
     Raises:
-        Unfit: a thread touches only the element at its own place.
+        Unfit: a thread touches only the element at its own place, or reads what others may write.
     """
+    _refuse_changed_elements(subject)
     loops = subject.analysis.facts.loops
     walks = {each.atom for each in loops if each.step is not None and "block_size." in str(each.step.amount)}
     found = []
@@ -211,6 +213,39 @@ def _walked_by_blocks(subject: Subject) -> tuple[Span, ...]:
             raise Unfit(f"each thread touches one element of {access.array}, and fewer threads leave the rest")
         found.append(access.span)
     return tuple(found)
+
+
+def _refuse_changed_elements(subject: Subject) -> None:
+    """Arrays that are read and written must be so at the same elements: a block's threads may not be alike then.
+
+    Raises:
+        Unfit: one is read elsewhere.
+    """
+    outside = [each for each in subject.analysis.facts.accesses if each.space == "global"]
+    for array in {each.array for each in outside if each.kind != "read" and not each.is_atomic}:
+        touched = {str(each.element) for each in outside if each.array == array}
+        if len(touched) > 1 and any(each.array == array and each.kind == "read" for each in outside):
+            raise Unfit(f"it reads elements of {array} that other threads may write")
+
+
+def _refuse_certain_places(subject: Subject) -> None:
+    """Of what each thread leaves in shared memory, the first one's and places in steps of loops may be read.
+
+    Raises:
+        Unfit: another place is read, which fewer threads may not have.
+    """
+    facts = subject.analysis.facts
+    shared = [each for each in facts.accesses if each.space == "shared"]
+    own = {each.array for each in shared if each.kind != "read" and each.element is not None
+           and any(name.startswith("thread.") for name in each.element.names)}  # fmt: skip
+    for access in shared:
+        if access.array not in own:
+            continue
+        if access.element is None or (access.element.constant is not None and access.element.constant != 0):
+            raise Unfit("it reads what a certain thread left")
+        parts = [part for name in access.element.names for part in facts.atoms[name].parts]
+        if any("block_size." in str(part) for part in parts):
+            raise Unfit("it reads what a neighbour left")
 
 
 def _refuse_own_values(subject: Subject) -> None:
@@ -238,9 +273,25 @@ def _refuse_own_value(subject: Subject, name: str, after: list[nodes.Statement])
         if calls & helpers or any(is_exchange(each) or atomic_operation(each) for each in calls):
             return  # joined by whatever that is
         match statement:
-            case nodes.Evaluate(expression=nodes.Assign(target=target)) if nodes.root_name(target) in shared:
+            case nodes.Evaluate(expression=nodes.Assign(target=target, value=value)) if nodes.root_name(
+                target
+            ) in shared and _is_kept(value, name):
                 continue
         raise Unfit(f"what a thread has in {name} is used by itself")
+
+
+def _is_kept(value: nodes.Expression, name: str) -> bool:
+    """Whether a value is what a name holds, converted, or one of several that a constructor puts together."""
+    match value:
+        case nodes.Name(name=other):
+            return other == name
+        case nodes.Cast(operands=operands) | nodes.Items(items=operands):
+            return any(_is_kept(each, name) for each in operands)
+        case nodes.Call(function=function, arguments=arguments) if function.startswith(
+            ("make_", "__float2", "convert_")
+        ):
+            return any(_is_kept(each, name) for each in arguments)
+    return False
 
 
 def _flat(block: nodes.Block) -> list[nodes.Statement]:

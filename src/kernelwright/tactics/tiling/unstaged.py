@@ -25,6 +25,8 @@ from kernelwright.tactics.tiling.frame import edited
 
 _ROW, _COLUMN = "tile.row", "tile.column"
 _STEP, _DEPTH = "tile.step", "tile.depth"
+_CONVERSIONS = frozenset(("__half2float", "__bfloat162float", "convert_float", "convert_double", "convert_int"))
+_WITHOUT_EFFECT = _CONVERSIONS | {"min", "max", "mul24", "mad24", "__mul24", "__ldg", "__float2half"}
 _ALONG_X = ("threadIdx.x", "get_local_id(0)")
 _BESIDE_ROWS = frozenset(("threadIdx.y", "blockDim.x", "blockDim.y", "get_local_id(1)", "get_local_size(0)",
                           "get_local_size(1)", "get_global_id(0)", "get_global_id(1)"))  # fmt: skip
@@ -175,7 +177,7 @@ class _Tiles:
         texts = {read.span: self._value(read) for read in self._shared("read")}
         inner = self._inner_node
         body = edited(self._subject.source, inner.body.place.span, [Edit(*each) for each in texts.items()])
-        depth = self._named("depth")
+        depth = self._named("along")
         exits = "".join(f"if (!({each})) return;\n  " for each in self._conditions)
         head = f"{exits}for (int {depth} = 0; {depth} < {self._end()}; ++{depth}) "
         found = [Edit(self._outer_node.place.span, head + body)]
@@ -226,9 +228,15 @@ class _Tiles:
         if any(each.scope != "block" or each.inlined_in for each in self._facts.barriers):
             raise Unfit("its threads wait for each other in a way that is not followed")
         waits = [each.span for each in self._facts.barriers]
-        moved: set[str] = set()
-        for statement in _statements(self._outer_node.body):
-            if statement is self._inner_node or any(statement.place.span.contains(each) for each in waits):
+        statements = _statements(self._outer_node.body)
+        if self._inner_node not in statements or self._outer_node not in self._body.statements:
+            raise Unfit("its loops stand under conditions")
+        if any(self._outer.index in each.loops for each in self._writes_out()):
+            raise Unfit("its loop over tiles stores results")
+        moved = self._counters(self._outer_node) | self._counters(self._inner_node)
+        for statement in statements:
+            is_wait = isinstance(statement, nodes.Evaluate) and any(statement.place.span.contains(w) for w in waits)
+            if statement is self._inner_node or is_wait:
                 continue
             if not self._is_copy(statement):
                 moved |= self._moved(statement)
@@ -237,16 +245,25 @@ class _Tiles:
         later = {each.name for each in nodes.walk(self._body)
                  if isinstance(each, nodes.Name) and each.place.span.start >= after}  # fmt: skip
         tiles = {each.array.partition("#")[0] for each in self._shared("read")}
-        if (moved | {self._outer.variable}) & (inside - tiles) or moved & later:
+        own = {self._inner.variable} if self._inner.variable not in later else set()
+        if ((moved | {self._outer.variable}) - own) & (inside - tiles) or moved & later:
             raise Unfit("what its loop over tiles moves is used for more than copies")
         self._refuse_depth_as_data()
+
+    def _counters(self, loop: nodes.Loop) -> set[str]:
+        """Names that a loop's head sets, and that live beyond the loop."""
+        parts = [each for each in (loop.initial, loop.update) if each is not None]
+        declared = nodes.declared_names(loop.initial) if loop.initial is not None else set()
+        return {name for part in parts for name in nodes.assigned_names(part)} - declared
 
     def _moved(self, statement: nodes.Statement) -> set[str]:
         """The local names that a statement between the copies sets."""
         match statement:
             case nodes.Declaration(declarators=declarators):
+                _refuse_effects(*(each.initial for each in declarators if each.initial is not None))
                 return {each.name for each in declarators if not each.is_shared}
-            case nodes.Evaluate(expression=nodes.Assign(target=nodes.Name(name=name))):
+            case nodes.Evaluate(expression=nodes.Assign(target=nodes.Name(name=name), value=value)):
+                _refuse_effects(value)
                 return {name}
             case nodes.Evaluate(expression=nodes.Update(operand=nodes.Name(name=name))):
                 return {name}
@@ -255,9 +272,11 @@ class _Tiles:
     def _is_copy(self, statement: nodes.Statement) -> bool:
         """Whether a statement writes tiles and nothing else."""
         match statement:
-            case nodes.Evaluate(expression=nodes.Assign(target=target)):
+            case nodes.Evaluate(expression=nodes.Assign(target=target, value=value)):
+                _refuse_effects(target, value)
                 return nodes.root_name(target) in {each.array.partition("#")[0] for each in self._shared("write")}
-            case nodes.If(yes=yes, no=no):
+            case nodes.If(condition=condition, yes=yes, no=no):
+                _refuse_effects(condition)
                 return all(self._is_copy(each) for part in (yes, no) if part is not None for each in _statements(part))
             case nodes.Loop(body=body) if not any(isinstance(each, nodes.Jump) for each in nodes.walk(body)):
                 return all(self._is_copy(each) for each in _statements(body))
@@ -281,15 +300,39 @@ class _Tiles:
         """C text of the element that the kernel reads from a tile."""
         if read.element is None or not read.is_exact or read.width != ONE:
             raise Unfit("which element of a tile it reads is not known")
-        copies = [self._copied(each) for each in self._shared("write") if each.array == read.array]
+        writes = [each for each in self._shared("write") if each.array == read.array]
+        if any(each.guards and each.span not in self._filled_either_way() for each in writes):
+            raise Unfit(f"{read.array} is filled in some threads only")
+        copies = [self._copied(each) for each in writes]
         found = [each for each in copies if each is not None]
         if not found or any(each != found[0] for each in found):
             raise Unfit(f"what {read.array} holds is not one array's elements")
         row, column = self._split(read.element, read.array)
         self._refuse_outside(column, read.array)
         places = {_ROW: row, _COLUMN: column}
+        before = len(self._depth_ends)
         self._read_conditions(found[0], places)
+        if len(self._depth_ends) > before:
+            self._refuse_other_terms(read)
         return f"{self._named(found[0].array)}[{self._text(self._merged(found[0].element.replaced(places)))}]"
+
+    def _filled_either_way(self) -> set[Span]:
+        """Writes of tiles in both branches of a condition, to the same places."""
+        found: set[Span] = set()
+        by_span = {each.span: each for each in self._shared("write")}
+        for node in nodes.walk(self._outer_node.body):
+            if not isinstance(node, nodes.If) or node.no is None:
+                continue
+            branches = [
+                [by_span[each.place.span] for each in nodes.walk(part)
+                 if isinstance(each, nodes.Assign) and each.place.span in by_span]
+                for part in (node.yes, node.no)
+            ]  # fmt: skip
+            places = [sorted((each.array, str(each.element)) for each in branch) for branch in branches]
+            is_plain = all(not isinstance(each, nodes.If) for part in (node.yes, node.no) for each in nodes.walk(part))
+            if is_plain and places[0] == places[1] and len(set(places[0])) == len(places[0]):
+                found |= {each.span for branch in branches for each in branch}
+        return found
 
     def _copied(self, write: Access) -> _Copied | None:
         """What a copy puts at a place of its tile; None for the zeros beyond the end."""
@@ -297,13 +340,15 @@ class _Tiles:
                        if isinstance(each, nodes.Assign) and each.place.span == write.span), None)  # fmt: skip
         if assign is None or assign.operator != "=" or write.element is None or not write.is_exact:
             raise Unfit("how a tile is filled is not followed")
-        if _is_zero(assign.value):
+        if _is_zero(assign.value) and write.guards:
             return None
         loaded = _loaded(assign.value)
         load = next((each for each in self._facts.accesses if each.space == "global" and each.kind == "read"
                      and loaded is not None and each.span == loaded.place.span), None)  # fmt: skip
         if load is None or load.element is None or load.width != ONE:
             raise Unfit("a tile holds more than copies")
+        if self._facts.arrays[write.array].c_type != self._facts.arrays[load.array].c_type:
+            raise Unfit("a tile has another type than what it is copied from")
         guards = [self._facts.guards[index] for index in load.guards]
         conditions = [comparison for each in guards for comparison in each.comparisons]
         if not all(each.is_complete for each in guards):
@@ -434,6 +479,14 @@ class _Tiles:
         less = Polynomial(tuple((m, c) for m, c in value.terms if c > 0))
         return f"{self._text(less)} < {self._text(less - value)}"
 
+    def _refuse_other_terms(self, read: Access) -> None:
+        """Beyond the end the tile holds zeros, which must leave the sum alone: what is read is a factor."""
+        inside = [each for each in nodes.walk(self._inner_node.body)
+                  if isinstance(each, nodes.Assign) and each.place.span.contains(read.span)]  # fmt: skip
+        if any(_is_factor(_added(each), read.span) for each in inside):
+            return
+        raise Unfit("what its zeros beyond the end add is not known")
+
     def _difference(self, relation: Relation) -> Polynomial | None:
         """What must be below 0; None for another relation."""
         left, right = self._plain(relation.left), self._plain(relation.right)
@@ -504,7 +557,7 @@ class _Tiles:
             return _query(kind, axis, is_opencl=self._subject.language == "opencl")
         atom = self._facts.atoms.get(name)
         if name == _DEPTH:
-            return self._named("depth")
+            return self._named("along")
         if atom is not None and atom.kind == "size" and name.isidentifier():
             return name
         if atom is not None and len(atom.parts) == 2 and ("/" in name or "%" in name):
@@ -563,6 +616,49 @@ def _statements(node: nodes.Statement) -> tuple[nodes.Statement, ...]:
     return tuple(
         each for one in node.statements for each in (_statements(one) if isinstance(one, nodes.Block) else (one,))
     )
+
+
+def _refuse_effects(*values: nodes.Expression) -> None:
+    """Refuse expressions that do more than have a value.
+
+    Raises:
+        Unfit: one assigns, or calls what is not known.
+    """
+    for value in values:
+        for node in nodes.walk(value):
+            is_effect = isinstance(node, nodes.Assign | nodes.Update | nodes.MethodCall | nodes.OpaqueExpression)
+            is_call = isinstance(node, nodes.Call) and not query_text(node) and node.function not in _WITHOUT_EFFECT
+            if is_effect or is_call:
+                raise Unfit("copies of tiles do more than copy")
+
+
+def _added(assign: nodes.Assign) -> nodes.Expression | None:
+    """What an assignment adds to its target; None where it does something else."""
+    if assign.operator == "+=":
+        return assign.value
+    match assign.value:
+        case nodes.Binary(operator="+", left=left, right=right) if assign.operator == "=":
+            name = nodes.root_name(assign.target)
+            return right if isinstance(left, nodes.Name) and left.name == name else left
+        case nodes.Call(function="fma" | "fmaf" | "mad", arguments=(_, _, nodes.Name())) if assign.operator == "=":
+            return assign.value
+    return None
+
+
+def _is_factor(value: nodes.Expression | None, span: Span) -> bool:
+    """Whether what stands at `span` is a factor of a value, so that zero there makes the value zero."""
+    match value:
+        case nodes.Element():
+            return value.place.span == span
+        case nodes.Cast(operands=(inner,)) | nodes.Unary(operator="-" | "+", operand=inner):
+            return _is_factor(inner, span)
+        case nodes.Binary(operator="*", left=left, right=right):
+            return _is_factor(left, span) or _is_factor(right, span)
+        case nodes.Call(function="fma" | "fmaf" | "mad", arguments=(left, right, _)):
+            return _is_factor(left, span) or _is_factor(right, span)
+        case nodes.Call(function=function, arguments=(inner,)) if function in _CONVERSIONS:
+            return _is_factor(inner, span)
+    return False
 
 
 def _is_zero(value: nodes.Expression) -> bool:
