@@ -384,6 +384,16 @@ STRUCTS = [
     ("typedef struct { float x; int label; } item;", "k.cl", None),
     ("typedef struct { float4 at; float mass; } item;", "k.cl", None),
     ("struct item { float mass; float4 at; };", "k.cu", None),
+    ("struct inner { float2 c; float d[2]; }; struct item { float w; inner a; float e[3]; };", "k.cu", None),
+    ("struct item { float w; struct { float2 c; float d[2]; } a; float e[3]; };", "k.cu", None),
+    ("struct inner { float2 c; float d[2]; }; struct item { inner a; float e[2]; };", "k.cu", ("float32", "6")),
+    ("typedef struct { float x, y, z; } __attribute__((aligned(16))) item;", "k.cl", None),
+    ("typedef struct __attribute__((packed)) { float x, y; } item;", "k.cl", None),
+    ("typedef struct { float x; float y __attribute__((aligned(8))); } item;", "k.cl", None),
+    ("struct __align__(16) item { float x, y, z; };", "k.cu", None),
+    ("struct alignas(16) item { float x, y, z; };", "k.cu", None),
+    ("struct item { float x; alignas(8) float y; };", "k.cu", None),
+    ("#define WIDE __attribute__((aligned(16)))\ntypedef struct { float x, y, z; } WIDE item;", "k.cl", None),
     ("struct item { float *at; };", "k.cu", None),
     ("struct item { float at[SIZE]; };", "k.cu", None),
     ("struct other { float x; }; struct item : other { float y; };", "k.cu", None),
@@ -409,6 +419,39 @@ def test_structs_of_one_kind_of_number_are_arrays_of_it(
     assert (read.dtype.name, read.shape[-1]) == expected
     assert read.shape == written.shape
     assert (read.role, written.role) == ("input", "inout"), "some members may be left as they are"
+
+
+@pytest.mark.parametrize("word", ["p=0..5000", "x=5000"])
+def test_offsets_beyond_their_type_are_refused(tmp_path: Path, word: str) -> None:
+    source = "__kernel void k(__global const uchar *p, __global const float *x, __global float *y, int n) {\n"
+    source += "  int r = get_global_id(0);\n  if (r >= n) return;\n  float sum = 0;\n"
+    source += "  for (int k = p[r]; k < p[r + 1]; ++k) sum += x[k];\n  y[r] = sum;\n}\n"
+    with pytest.raises(UsageError, match="'p' go to 5000, and uint8 holds 0 to 255"):
+        inferred(tmp_path, source, "n=100", word)
+    assert inferred(tmp_path, source, "n=100", "p=0..255").arguments[0].values == "offsets"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "is_walk"),
+    [
+        ("p[r]", "k < p[r] + p[r + 1]", False),
+        ("p[r] + p[r + 1]", "k < p[r + 1]", False),
+        ("p[r + 1]", "k < p[r]", False),
+        ("0", "k < p[r] + p[r + 1]", False),
+        ("0", "k < p[r] - p[r + 1]", False),
+        ("0", "k < 2 * p[r + 1] - p[r]", False),
+        ("2 * p[r]", "k < p[r + 1]", False),
+        ("p[r]", "k <= p[r + 1]", False),
+        ("p[r]", "k <= p[r + 1] - 1", True),
+        ("0", "k < min(p[r + 1] - p[r], 64)", True),
+    ],
+)
+def test_offsets_are_where_a_walk_starts_and_where_it_ends(tmp_path: Path, start: str, end: str, is_walk: bool) -> None:
+    source = "__kernel void k(__global const int *p, __global const float *x, __global float *y, int n) {\n"
+    source += "  int r = get_global_id(0);\n  if (r >= n) return;\n  float sum = 0;\n"
+    source += f"  for (int k = {start}; {end}; ++k) sum += x[k];\n  y[r] = sum;\n}}\n"
+    found = inferred(tmp_path, source, "n=1000", "x=5000", "p=0..5000")
+    assert (found.arguments[0].values == "offsets") == is_walk
 
 
 def test_ends_that_are_no_neighbours_are_no_offsets(tmp_path: Path) -> None:

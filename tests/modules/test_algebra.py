@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -250,6 +251,54 @@ def test_rewrites_of_the_same_operator_do_not_take_each_others_names() -> None:
     inputs = {"x": (4, 8), "u": (8, 2), "v": (2, 20), "w": (20, 1)}
     products = [product("p", "x", "u", (4, 2)), product("q", "p", "v", (4, 20)), product("y", "q", "w", (4, 1))]
     assert len(agrees(graph(inputs, *products), 5)) == 2
+
+
+def test_new_names_are_free() -> None:
+    inputs = {"x": (4, 5), "w": (5, 6), "y_r0_w": (4,)}
+    total = reduced("sum", "p", [1], (4,), keepdim=False)
+    own = graph(inputs, product("p", "x", "w", (4, 6)), {**total, "name": "q"},
+                node("q_r0_p", "aten.mul.Tensor", (4,), self=ref("y_r0_w"), other=2),
+                node("y", "aten.add.Tensor", (4,), self=ref("q"), other=ref("q_r0_p"), alpha=1))  # fmt: skip
+    assert agrees(own, 3)
+    names = [*(each.name for each in own.inputs), *(each.name for each in rewritten(own)[0].nodes)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("changed", ["float16", "bfloat16", "w", "b", "y"])
+def test_only_wide_floats_of_one_dtype_are_rewritten(changed: str) -> None:
+    """Halves may overflow where their sum does not; other dtypes would change what is computed."""
+    total = reduced("sum", "p", [1], (4,), keepdim=False)
+    own = linear(4, 5, 6, total, with_bias=True, outputs=("y",))
+    assert rewritten(own)[1]
+    dtype = changed if "float" in changed else "float64"
+    are_all = "float" in changed
+    inputs = tuple(
+        replace(each, tensor=replace(each.tensor, dtype=dtype)) if are_all or each.name == changed else each
+        for each in own.inputs
+    )
+    nodes = tuple(
+        replace(each, results=(replace(each.results[0], dtype=dtype),)) if are_all or each.name == changed else each
+        for each in own.nodes
+    )
+    assert rewritten(replace(own, inputs=inputs, nodes=nodes)) == (replace(own, inputs=inputs, nodes=nodes), ())
+
+
+def test_a_tensor_without_elements_is_left_as_it_is() -> None:
+    inputs, made, shape = convolved(with_bias=True, transposed=True)
+    empty = {**made, "results": [{"shape": (0, *shape[1:]), "dtype": "float32"}]}
+    total = reduced("sum", "p", [2, 3], (0, 4), keepdim=False)
+    assert rewritten(graph({**inputs, "x": (0, *inputs["x"][1:])}, empty, total))[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("op", "factor"),
+    [("div", 0), ("div", 0.0), ("mul", math.inf), ("mul", math.nan), ("mul", 10**400), ("mul", True),
+     ("mul", {"float": "inf"}), ("mul", ref("c"))],
+)  # fmt: skip
+def test_a_factor_that_is_no_plain_number_stays_where_it_is(op: str, factor: Any) -> None:
+    scaled = node("y", f"aten.{op}.Tensor", (9, 6), self=ref("p"), other=factor)
+    inputs = {"x": (9, 5), "w": (5, 6), "c": ()}
+    assert rewritten(graph(inputs, product("p", "x", "w", (9, 6)), scaled))[1] == ()
 
 
 def test_what_something_else_reads_is_left_as_it_is() -> None:

@@ -247,6 +247,60 @@ def test_other_results_of_rows_stay(what: str) -> None:
     )
 
 
+CHANGED = {
+    "a limit of places in long rows": "if (v > best && i < 4000) { best = v; at = i; }",
+    "one place that is left out": "if (v > best && i != 777) { best = v; at = i; }",
+    "a clip": "v = fminf(v, 2.f); if (v > best) { best = v; at = i; }",
+    "a clip far away": "v = fminf(v, 50.f); if (v > best) { best = v; at = i; }",
+    "a clip by a condition": "v = v > 2.f ? 2.f : v; if (v > best) { best = v; at = i; }",
+    "a rounding": "v = rintf(v * 4096.f); if (v > best) { best = v; at = i; }",
+    "small elements as zero": "if (fabsf(v) < 1e-30f) v = 0; if (v > best) { best = v; at = i; }",
+    "small elements as zero by two limits": "if (v > -1e-30f && v < 1e-30f) v = 0; if (v > best) { best = v; at = i; }",
+    "a power": "v = v * v * v; if (v > best) { best = v; at = i; }",
+    "a power where it is assigned": "v *= 1e-20f; if (v > best) { best = v; at = i; }",
+}
+ARGMAX = """
+__global__ void f(const float *x, int *i_out, int n) {
+  int row = blockIdx.x, lid = threadIdx.x;
+  __shared__ float sv[128];
+  __shared__ int si[128];
+  float best = -INFINITY;
+  int at = 0;
+  for (int i = lid; i < n; i += 128) { float v = x[row * n + i]; BODY }
+  sv[lid] = best; si[lid] = at;
+  __syncthreads();
+  for (int o = 64; o > 0; o >>= 1) {
+    if (lid < o && (sv[lid + o] > sv[lid] || (sv[lid + o] == sv[lid] && si[lid + o] < si[lid]))) {
+      sv[lid] = sv[lid + o]; si[lid] = si[lid + o];
+    }
+    __syncthreads();
+  }
+  if (lid == 0) i_out[row] = si[0];
+}"""
+
+
+def _argmax(body: str) -> Rewrite | NotApplicable:
+    arguments = {"x": "in float32 rows,n", "i_out": "out int32 rows", "n": "int32 =n"}
+    sizes = [{"rows": 64, "n": 5000}]
+    source = ARGMAX.replace("BODY", body)
+    return _ordered(subject_of(source, arguments, ("rows",), ("128",), sizes, language="cuda", device=GPU))
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_elements_that_are_changed_or_left_out_before_they_are_compared_stay(what: str) -> None:
+    assert isinstance(_argmax(CHANGED[what]), NotApplicable)
+
+
+def test_the_same_rows_are_ordered_where_nothing_is_changed() -> None:
+    assert isinstance(_argmax("if (v > best) { best = v; at = i; }"), Rewrite)
+
+
+@pytest.mark.parametrize("clip", ["fminf(x[t * n + e], 2.f)", "rintf(x[t * n + e] * 4096.f)"])
+def test_gates_of_elements_that_are_changed_stay(clip: str) -> None:
+    source = GATES.replace("expf(-x[t * n + e])", f"expf(-{clip})")
+    assert isinstance(_ordered(replace(STYLES["gates in shared memory"], source=source)), NotApplicable)
+
+
 def test_an_order_that_threads_race_for_stays() -> None:
     source = TREE.replace("si[t] = si[t + s]; }", "si[t] = (si[t] + si[t + s]) / 2; }")
     assert isinstance(_ordered(replace(STYLES["a tree that prefers no place"], source=source)), NotApplicable)

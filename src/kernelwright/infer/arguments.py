@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from kernelwright.analysis.analysis import Analysis
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
+from kernelwright.errors import UsageError
 from kernelwright.infer.bounds import AXES, Bounds, Unbounded
 from kernelwright.infer.c_types import struct_numbers
 from kernelwright.infer.coverage import is_covered
@@ -86,12 +87,13 @@ class ArrayReader:
                 self.ranges[array] = number(known[0]), number(known[1])
                 del waiting[array]
         for array in [each for each in waiting if self._is_loop_bound(each)]:
-            walk = self._walk_range(array)
+            walk = self._walk_range(array, dtypes[array])
             if walk is None:
                 self._miss_walk_range(array)
             else:
                 self.ranges[array] = walk
             del waiting[array]
+        self._require_room(dtypes)
         self.distinct |= {each for each in waiting if self._says_where_to_write(each)}
         for is_last in (False, True):
             for array in list(waiting):
@@ -100,7 +102,18 @@ class ArrayReader:
                     self.ranges[array] = self._with_guarded(array, dtypes[array], high)
                     del waiting[array]
 
-    def _walk_range(self, array: str) -> tuple[Polynomial, Polynomial] | None:
+    def _require_room(self, dtypes: Mapping[str, Dtype]) -> None:
+        """Refuse offsets up to a total that their type does not hold."""
+        for array in sorted(self.offsets & self.ranges.keys()):
+            least, greatest = integer_range(dtypes[array])
+            for value in map(self.symbols.number, self.ranges[array]):
+                if value is not None and not least <= value <= greatest:
+                    raise UsageError(
+                        f"the offsets in {array!r} go to {value}, and {dtypes[array].name} holds {least} to {greatest}",
+                        hint=f"say a smaller total, {array}=0..{greatest} at most, or give the kernel a wider type",
+                    )
+
+    def _walk_range(self, array: str, dtype: Dtype) -> tuple[Polynomial, Polynomial] | None:
         """The values of an array that say how far loops go; None where nothing says how far that is."""
         longest = self._longest_walk(array)
         if longest is not None:
@@ -108,7 +121,7 @@ class ArrayReader:
             return ONE, longest
         total = self._walked_elements(array) if array in self.offsets else None
         if total is None and array in self.offsets and not self.asks:
-            total = ELEMENTS_OF_A_PART * self._count(array)
+            total = min(ELEMENTS_OF_A_PART * self._count(array), integer_range(dtype)[1])
             self.notes[array] = f"{ELEMENTS_OF_A_PART} elements a part or fewer, which nothing says"
         return None if total is None else (ZERO, number(total))
 
@@ -178,12 +191,47 @@ class ArrayReader:
 
     def _says_where_walks_end(self, array: str) -> bool:
         """Whether one loop reads two neighbours of it as its start and its end: `k = p[r]; k < p[r + 1]`."""
-        for loop in self.analysis.facts.loops:
-            elements = [each.element for each in self._reads_behind(loop) if each.array == array]
-            firsts = [each for each in elements if each is not None]
-            if any(one - other == ONE for one in firsts for other in firsts):
-                return True
-        return False
+        return any(self._goes_to_neighbour(loop, array) for loop in self.analysis.facts.loops)
+
+    def _goes_to_neighbour(self, loop: LoopFact, array: str) -> bool:
+        """Whether a loop goes from one value of it to the next one, or over as many steps as lie between them."""
+        start = None if loop.start is None else self._values_in(loop.start, array)
+        if start is None or loop.bound is None or len(start) > 1 or any(factor != 1 for _, factor in start):
+            return False
+        last = loop.bound + ONE if loop.operator == "<=" else loop.bound
+        atom = self.analysis.facts.atoms[last.single_name] if last.single_name is not None else None
+        ends = (last, *(atom.parts if atom is not None and atom.kind == "select" else ()))
+        return any(self._is_next(start, end, array) for end in ends)
+
+    def _is_next(self, start: list[tuple[Polynomial, int]], end: Polynomial, array: str) -> bool:
+        """Whether an end is the value behind the start's, or, without one, how far two neighbours are apart."""
+        values = self._values_in(end, array)
+        if not values or len(values) != len(end.terms):
+            return False
+        ends = [element for element, factor in values if factor == 1]
+        starts = [element for element, factor in start or values if factor == (1 if start else -1)]
+        is_whole = len(values) == len(ends) + (0 if start else len(starts))
+        return is_whole and len(ends) == len(starts) == 1 and ends[0] - starts[0] == ONE
+
+    def _values_in(self, value: Polynomial, array: str) -> list[tuple[Polynomial, int]] | None:
+        """The elements of it whose values are added up in a value, and how often; None: in another way."""
+        bounds, found = self.bounds(), []
+        for names, factor in value.terms:
+            if not any(array in self._behind(name, bounds) for name in names):
+                continue
+            element = self._element_read(names[0]) if len(names) == 1 else None
+            if element is None:
+                return None
+            found.append((element, factor))
+        return found
+
+    def _element_read(self, name: str) -> Polynomial | None:
+        """The element whose value a name is; None: it is something else."""
+        atom = self.analysis.facts.atoms[name]
+        if atom.kind != "data" or len(atom.sources.accesses) != 1:
+            return None
+        (index,) = atom.sources.accesses
+        return self.analysis.facts.accesses[index].element
 
     def _reads_behind(self, loop: LoopFact) -> Iterator[Access]:
         """The reads whose values are in a loop's start or end."""
@@ -582,8 +630,6 @@ def file_elements(words: Words, name: str) -> int:
     """How many elements a `.npy` file has."""
     import numpy as np
 
-    from kernelwright.errors import UsageError
-
     try:
         return int(np.load(words.files[name], mmap_mode="r", allow_pickle=False).size)
     except (OSError, ValueError) as error:
@@ -593,8 +639,6 @@ def file_elements(words: Words, name: str) -> int:
 def file_range(words: Words, name: str) -> tuple[int, int]:
     """The least and greatest value of a `.npy` file."""
     import numpy as np
-
-    from kernelwright.errors import UsageError
 
     try:
         values = np.load(words.files[name], mmap_mode="r", allow_pickle=False)

@@ -13,6 +13,8 @@ from kernelwright.source.lowering_expressions import vector_width
 
 _NAME = re.compile(r"(?:struct\s+)?(\w+)\s*(?:\{|$)")
 """A struct as a type says it, with or without its body."""
+_ATTRIBUTE = re.compile(r"__attribute__|__declspec|\b_*[aA]lign(?:as|ed)?_*\b|\b_*packed_*\b|\[\[")
+"""What may change where members lie."""
 _DEPTH = 4
 """Structs in structs are followed so far."""
 
@@ -22,11 +24,17 @@ def dtype_of(c_type: str, analysis: Analysis, language: Language) -> Dtype | Non
     return dtype_of_c_type(_plain_type(c_type, analysis, language), language)
 
 
-def struct_numbers(c_type: str, analysis: Analysis, language: Language, depth: int = 0) -> tuple[Dtype, int] | None:
+def struct_numbers(c_type: str, analysis: Analysis, language: Language) -> tuple[Dtype, int] | None:
     """The dtype and the count of a struct's numbers, where all are of one dtype and nothing lies between them.
 
     An array of such structs is an array of numbers, byte for byte; None for any other type.
     """
+    found = _laid_out(c_type, analysis, language, 0)
+    return None if found is None else found[:2]
+
+
+def _laid_out(c_type: str, analysis: Analysis, language: Language, depth: int) -> tuple[Dtype, int, int] | None:
+    """Dtype, count and alignment, in numbers, of a struct without padding."""
     found = _struct(_plain_type(c_type, analysis, language), analysis)
     if found is None or found.template_parameters or not found.is_plain or depth > _DEPTH:
         return None
@@ -39,7 +47,26 @@ def struct_numbers(c_type: str, analysis: Analysis, language: Language, depth: i
         if place % alignment:
             return None
         place += count
-    return None if place % max(alignment for _, _, alignment in known) else (known[0][0], place)
+    most = max(alignment for _, _, alignment in known)
+    return None if place % most or _has_attribute(found, analysis) else (known[0][0], place, most)
+
+
+def _has_attribute(struct: nodes.Struct, analysis: Analysis) -> bool:
+    """Whether a struct, a member or a macro in its text has an attribute."""
+    source, span = analysis.source, struct.place.span
+    before, after = source[: span.start], source[span.end :]
+    start = max(before.rfind(";"), before.rfind("}"), before.rfind("\n")) + 1
+    text = source[start : span.end] + after[: after.find(";") + 1]
+    macros = analysis.tree.expanded.macros
+    said, seen = [text], set[str]()
+    while said:
+        text = said.pop()
+        if _ATTRIBUTE.search(text):
+            return True
+        new = {*re.findall(r"\w+", text)} & macros.keys() - seen
+        seen |= new
+        said += ["".join(token.text for token in macros[each].body) for each in new]
+    return False
 
 
 def _struct(name: str, analysis: Analysis) -> nodes.Struct | None:
@@ -55,9 +82,9 @@ def _member_numbers(
     extents = [each for each in values if each is not None]
     if member.is_pointer or member.is_reference or len(extents) != len(member.extents):
         return None
-    inner = struct_numbers(member.c_type, analysis, language, depth + 1)
+    inner = _laid_out(member.c_type, analysis, language, depth + 1)
     if inner is not None:
-        return inner[0], inner[1] * math.prod(extents), 1
+        return inner[0], inner[1] * math.prod(extents), inner[2]
     plain = _plain_type(member.c_type, analysis, language)
     dtype, width = dtype_of_c_type(plain, language), vector_width(plain) or 1
     if dtype is None:

@@ -22,7 +22,12 @@ from kernelwright.modules.library import refs, word
 MOST_REWRITES = 1000
 """Of one graph; each makes it cheaper, so that this is never reached but for a fault of a rewrite."""
 _REDUCTIONS = {"sum": "aten.sum.dim_IntList", "mean": "aten.mean.dim"}
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_FLOATS = ("float32", "float64")
+"""Narrower floats may overflow in what a rewrite computes, where the module's own values do not."""
+_SOURCES = ("mm", "addmm", "convolution", "add", "permute")
+"""Operators whose operands a rewrite of what reads their result may use."""
+_MOST_FACTOR = 3.4e38
+"""Beyond it a factor is no finite float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,21 @@ class _View:
     """How many rewrites there were before."""
 
     def stem(self, node: GraphNode) -> str:
-        """What names of values begin with that a rewrite of an operator adds: no other rewrite has it."""
-        return f"{node.name}_r{self.turn}"
+        """What names of values begin with that a rewrite of an operator adds: nothing else's name begins so."""
+        stem = f"{node.name}_r{self.turn}"
+        while any(each.startswith(f"{stem}_") for each in (*self.nodes, *self.inputs)):
+            stem += "x"
+        return stem
+
+    def is_alike(self, node: GraphNode) -> bool:
+        """Whether all tensors that a rewrite may use have elements, and the same dtype, a wide float."""
+        names = set(refs(node.arguments.values()))
+        for source in [self.nodes[each] for each in names if each in self.nodes]:
+            if word(source) in _SOURCES:
+                names |= set(refs(source.arguments.values()))
+        tensors = [node.results[0], *(self.tensor({"ref": each}) for each in names)]
+        dtype = node.results[0].dtype
+        return dtype in _FLOATS and all(each is not None and each.dtype == dtype and each.count for each in tensors)
 
     def tensor(self, value: Any) -> Tensor | None:
         """The tensor of an argument; None: it is none."""
@@ -48,11 +66,9 @@ class _View:
         return self.inputs.get(name)
 
     def only(self, value: Any, *words: str) -> GraphNode | None:
-        """The operator that gives an argument, where it is one of these, in floats, and nothing else reads it."""
+        """The operator that gives an argument, where it is one of these, and nothing else reads it."""
         node = self.nodes.get(_name(value))
-        if node is None or word(node) not in words or self.uses[node.name] != 1:
-            return None
-        return node if node.results[0].dtype in _FLOATS else None
+        return node if node is not None and word(node) in words and self.uses[node.name] == 1 else None
 
 
 _Steps = list[GraphNode]
@@ -75,7 +91,7 @@ def _first(graph: Graph, turn: int) -> tuple[Graph, str] | None:
         {each.name: each for each in graph.nodes}, uses, {each.name: each.tensor for each in graph.inputs}, turn
     )
     for place, node in enumerate(graph.nodes):
-        if len(node.results) != 1 or node.results[0].dtype not in _FLOATS:
+        if len(node.results) != 1 or not view.is_alike(node):
             continue
         for label, rewrite in _REWRITES.items():
             steps = rewrite(view, node)
@@ -307,7 +323,7 @@ def _scaled_weight(view: _View, node: GraphNode) -> _Steps | None:
     if word(node) not in ("mul", "div") or given.get("rounding_mode") is not None:
         return None
     factor, source = given["other"], view.only(given["self"], "mm", "addmm")
-    if source is None or isinstance(factor, bool) or not isinstance(factor, int | float):
+    if source is None or not _is_plain(factor) or (word(node) == "div" and factor == 0):
         return None
     factors = _factors(view, source)
     weight = None if factors is None else view.tensor(factors[2])
@@ -321,6 +337,12 @@ def _scaled_weight(view: _View, node: GraphNode) -> _Steps | None:
     shift = GraphNode(f"{name}_b", op, {**given, "self": bias}, (Tensor(node.results[0].shape[1:], dtype),))
     arguments = {**source.arguments, "self": _ref(shift), "mat2": _ref(scaled)}
     return [scaled, shift, GraphNode(node.name, source.op, arguments, node.results)]
+
+
+def _is_plain(factor: Any) -> bool:
+    """Whether it is a finite number."""
+    is_number = isinstance(factor, int | float) and not isinstance(factor, bool)
+    return is_number and -_MOST_FACTOR <= factor <= _MOST_FACTOR
 
 
 def _one_product(view: _View, node: GraphNode) -> _Steps | None:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 
+from kernelwright.source import nodes
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import refuse_aliases
 from kernelwright.tactics.recognised.places import Launched, QuotedIndex, launched, numbers_of, values_of
 from kernelwright.tactics.recognised.replay.block import BlockReplay
-from kernelwright.tactics.recognised.replay.values import Content, Numbers, arbitrary
+from kernelwright.tactics.recognised.replay.values import Content, Numbers, arbitrary, literal
 from kernelwright.tactics.recognised.trials import (
     CLOSE,
     Trials,
@@ -34,6 +36,7 @@ from kernelwright.tactics.recognised.trials import (
     shares,
     shortened,
 )
+from kernelwright.tactics.vectors.lane_kinds import COMPARISONS
 
 _LENGTHS = (70, 40, 97)
 _MOST_STEPS = 100_000
@@ -136,11 +139,202 @@ def extremes_of(subject: Subject) -> Extremes:
     """
     array, outputs = _arrays(subject)
     refuse_aliases(subject)
-    trials = (
-        Trials(subject, outputs[0], size, shortened(subject, size, _LENGTHS)[0], _MOST_STEPS)
-        for size in (*length_sizes(subject), "")
+    _refuse_single_places(subject, array)
+    compared = _Compared.of(subject, array)
+    compared.refuse_changed()
+    return first_found(
+        _all_trials(subject, outputs[0]),
+        lambda each: _Hypotheses(each, array, outputs, compared.is_made_by_exp).found(),
+        _NONE,
     )
-    return first_found(trials, lambda each: _Hypotheses(each, array, outputs).found(), _NONE)
+
+
+def _all_trials(subject: Subject, out: str) -> Iterator[Trials]:
+    """Trials by each size; by none only where no size's trials have met a limit of places that this could not meet."""
+    is_limited = False
+    for size in length_sizes(subject):
+        lengths = shortened(subject, size, _LENGTHS)
+        trials = Trials(subject, out, size, lengths[0], _MOST_STEPS)
+        is_limited |= bool(trials.beyond(lengths))
+        yield trials
+    if not is_limited:
+        yield Trials(subject, out, "", _LENGTHS[0], _MOST_STEPS)
+
+
+def _refuse_single_places(subject: Subject, array: str) -> None:
+    """Trials cannot meet a condition on one place of a row: `i != 777`.
+
+    Raises:
+        Unfit: an index of elements is compared so with numbers or by-value arguments.
+    """
+    body = subject.analysis.function.body
+    values = {each.name for each in subject.analysis.function.parameters if not each.is_pointer}
+    pointers = {array} | {each.name for each in nodes.walk(body) if isinstance(each, nodes.Declarator)
+                          and each.is_pointer}  # fmt: skip
+    along = {each.variable for each in subject.analysis.facts.loops if each.variable}
+    for node in nodes.walk(body):
+        if isinstance(node, nodes.Declarator) and node.initial and _names(node.initial) & along:
+            along.add(node.name)
+    places = [_names(each.index) for each in nodes.walk(body)
+              if isinstance(each, nodes.Element) and nodes.root_name(each) in pointers]  # fmt: skip
+    indices = set().union(*places) & along
+    for node in nodes.walk(body):
+        if isinstance(node, nodes.Binary) and node.operator in ("==", "!="):
+            sides = _names(node.left), _names(node.right)
+            if any(one & indices and other <= values for one, other in (sides, sides[::-1])):
+                raise Unfit("a condition is on single places of a row")
+
+
+def _names(node: nodes.Node) -> set[str]:
+    return {each.name for each in nodes.walk(node) if isinstance(each, nodes.Name)}
+
+
+_CARRIES = re.compile(r"__shfl\w*|f?(min|max)f?|std::f?(min|max)|__ldg|__ldc[sgav]|(std::)?is(nan|inf|finite)|"
+                      r"__(half|bfloat16)2float|__high2float|__low2float")  # fmt: skip
+"""Calls that leave numbers as they are, or choose one of them."""
+_EXP = re.compile(r"(__|std::)?(exp|exp2|exp10|tanh|log|log2|rcp|frcp_rn|fdividef)f?|__(frcp_rn|fdividef)")
+"""Calls in gates and softmax: an order of what they make is that of the elements, where it is not of rounded ones."""
+_LOGICAL = ("&&", "||", ",")
+_INFINITE = 1e9
+"""Numbers at least as large stand for infinity; where they do not, trials with numbers of all sizes fail."""
+
+
+@dataclass
+class _Compared:
+    """What is compared of an array's elements: they must be what was loaded, else other elements may be the same.
+
+    A clip, a rounding, a power: trials in float64 with few rows do not meet elements that these make the same.
+    """
+
+    made: list[tuple[str, nodes.Expression]]
+    """What names are made of, and conditions under the empty name; with the results of functions."""
+    data: frozenset[str]
+    """Names that have elements."""
+    functions: frozenset[str]
+    numbers: frozenset[str]
+    """By-value arguments of the kernel."""
+
+    @classmethod
+    def of(cls, subject: Subject, array: str) -> _Compared:
+        """What a kernel compares."""
+        functions = subject.analysis.tree.functions
+        kernel = subject.analysis.function
+        named = [each for one in functions for each in (*one.parameters, *nodes.walk(one.body))]
+        pointers = {each.name for each in named
+                    if isinstance(each, nodes.Declarator | nodes.FunctionParameter) and each.is_pointer}  # fmt: skip
+        by_name = {each.name: each for each in functions}
+        edges = [edge for one in functions if one is kernel or one.name == kernel.name or not one.is_kernel
+                 for edge in _edges(one, by_name)]  # fmt: skip
+        data, before = {array}, 0
+        while len(data) > before:
+            before = len(data)
+            data |= {name for name, value in edges if name and _values(value) & data}
+        wanted = {name for goal, value in edges if not goal and _values(value) & data for name in _values(value)}
+        before = 0
+        while len(wanted) > before:
+            before = len(wanted)
+            wanted |= {name for goal, value in edges if goal in wanted for name in _values(value)}
+        kept = [(goal, value) for goal, value in edges if not goal or (goal in wanted & data and goal not in pointers)]
+        values = frozenset(each.name for each in kernel.parameters if not each.is_pointer)
+        return cls(kept, frozenset(data), frozenset(by_name), values)
+
+    @property
+    def is_made_by_exp(self) -> bool:
+        """Whether gates or a softmax are compared, not the elements."""
+        calls = (each for _, value in self.made for each in nodes.walk(value) if isinstance(each, nodes.Call))
+        return any(_EXP.fullmatch(each.function) and self._has(each) for each in calls)
+
+    def refuse_changed(self) -> None:
+        """Refuse elements that are changed before they are compared.
+
+        Raises:
+            Unfit: they are.
+        """
+        is_lenient = self.is_made_by_exp
+        for goal, value in self.made:
+            is_set = bool(goal) and not is_lenient and isinstance(value, nodes.Assign) and _is_small(value.value)
+            if is_set or any(self._changes(each, is_lenient) for each in _parts(value)):
+                raise Unfit("elements are changed before they are compared")
+
+    def _has(self, node: nodes.Expression) -> bool:
+        return bool(_values(node) & self.data)
+
+    def _changes(self, node: nodes.Node, is_lenient: bool) -> bool:
+        match node:
+            case nodes.Call():
+                return self._has(node) and self._call_changes(node, is_lenient)
+            case nodes.Binary(operator=operator) if operator not in COMPARISONS and operator not in _LOGICAL:
+                return not is_lenient and self._has(node)
+            case nodes.Assign(operator=operator) if operator != "=":
+                return not is_lenient and self._has(node)
+            case nodes.Conditional(yes=yes, no=no):
+                is_small = _is_small(yes) or _is_small(no)
+                return not is_lenient and is_small and (self._has(yes) or self._has(no))
+            case nodes.Cast(c_type=c_type, is_pointer=False):
+                return ("half" in c_type or "bf" in c_type) and self._has(node)
+        return False
+
+    def _call_changes(self, node: nodes.Call, is_lenient: bool) -> bool:
+        if node.function in self.functions or (is_lenient and _EXP.fullmatch(node.function)):
+            return False
+        if not _CARRIES.fullmatch(node.function):
+            return True
+        clips = "min" in node.function or "max" in node.function
+        return clips and any(_is_small(each) or _names(each) & self.numbers == _names(each) != set()
+                             for each in node.arguments)  # fmt: skip
+
+
+def _edges(function: nodes.Function, functions: Mapping[str, nodes.Function]) -> Iterator[tuple[str, nodes.Expression]]:
+    """What each name of a function is made of."""
+    for node in nodes.walk(function.body):
+        match node:
+            case nodes.Declarator(name=name, initial=value) if value is not None:
+                yield name, value
+            case nodes.Assign(target=target):
+                yield nodes.root_name(target) or "", node
+            case nodes.Return(value=value) if value is not None:
+                yield function.name, value
+            case nodes.Call(function=name, arguments=arguments) if name in functions:
+                for parameter, argument in zip(functions[name].parameters, arguments, strict=False):
+                    yield parameter.name, argument
+            case nodes.Binary(operator=operator) if operator in COMPARISONS:
+                yield "", node
+
+
+def _parts(node: nodes.Node) -> Iterator[nodes.Node]:
+    """An expression's parts, without indices of elements and what points to them."""
+    yield node
+    if isinstance(node, nodes.Element) or (isinstance(node, nodes.Unary) and node.operator in ("*", "&")):
+        return
+    for each in nodes.children(node):
+        yield from _parts(each)
+
+
+def _values(node: nodes.Node) -> set[str]:
+    """Names whose values an expression is made of, with arrays and functions."""
+    found = set()
+    for each in _parts(node):
+        if isinstance(each, nodes.Name):
+            found.add(each.name)
+        elif isinstance(each, nodes.Call):
+            found.add(each.function)
+        elif isinstance(each, nodes.Element):
+            found.add(nodes.root_name(each) or "")
+        elif isinstance(each, nodes.Unary) and each.operator in ("*", "&"):
+            found |= _names(each)
+    return found - {""}
+
+
+def _is_small(node: nodes.Node) -> bool:
+    """Whether it is a number that elements may well have."""
+    while isinstance(node, nodes.Unary) and node.operator in "+-":
+        node = node.operand
+    if not isinstance(node, nodes.Literal):
+        return False
+    try:
+        return abs(literal(node)) < _INFINITE
+    except Unfit:
+        return False
 
 
 def _arrays(subject: Subject) -> tuple[str, tuple[str, ...]]:
@@ -170,6 +364,8 @@ class _Hypotheses:
     trials: Trials
     array: str
     outputs: tuple[str, ...]
+    is_made_by_exp: bool
+    """Whether gates or a softmax are compared: numbers of all sizes become the same."""
 
     def __post_init__(self) -> None:
         self.lengths = shortened(self.trials.subject, self.trials.size, _LENGTHS)
@@ -195,6 +391,9 @@ class _Hypotheses:
         for length, block in zip(self.lengths, (0, -1, 1), strict=True):
             yield length, block, "coarse"
         yield self.lengths[1], 1, "fine"
+        if not self.trials.size:
+            yield self.lengths[0], 0, "rising"
+            yield self.lengths[0], 0, "falling"
         longest = max((sizes.get(self.trials.size, 0) for sizes in self.trials.subject.sizes()), default=0)
         if max(self.lengths) < min(2 * threads + 27, longest):
             yield min(2 * threads + 27, longest), 0, "coarse"
@@ -247,6 +446,9 @@ class _Hypotheses:
         """Trials with numbers of all sizes and NaN, where the source does with them what its rewrite would do.
 
         They answer conditions that other trials answer alike: whether an element is above a limit, is a number.
+
+        Raises:
+            Unfit: it orders numbers of all sizes in another way.
         """
         others: tuple[Content, ...] = ("wide", "mixed")
         for content in others:
@@ -255,6 +457,8 @@ class _Hypotheses:
                 holds = self._holds(found, length, self.lengths[0], 0, content)
             except Unfit:
                 holds = False
+            if not holds and content == "wide" and not self.is_made_by_exp:
+                raise Unfit("it orders large and small elements in another way")
             if not holds:
                 self.trials.done = before
 

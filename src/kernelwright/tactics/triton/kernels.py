@@ -66,20 +66,29 @@ def kernel_in_triton(subject: Subject) -> Made:
     reasons: list[Unfit] = []
     for write, form in _attempts(subject):
         try:
-            return _apart(subject, *write(form()))
+            made = write(form())
         except Unfit as unfit:
             reasons.append(unfit)
+            continue
+        return _apart(subject, *made)
     raise _telling(subject, reasons)
 
 
 def _apart(subject: Subject, text: str, header: Header) -> Made:
-    """The same with other names for parameters whose names the problem has; Triton's own options are left out there."""
+    """The same with other names for parameters whose names the problem has; Triton's own options are left out there.
+
+    Raises:
+        Unfit: a number of the problem has such a name, which the launch may say in both meanings.
+    """
     problem = subject.problem
     taken = {each.name for each in problem.arguments}.union(*(each.sizes for each in problem.workloads))
     kept = tuple(each for each in header.parameters if each.name not in taken & {*OPTIONS})
     own = {*(each.name for each in kept), *header.defines} & taken
     if len(kept) == len(header.parameters) and not own:
         return text, header
+    scalars = {each.name for each in problem.arguments if each.role == "scalar"}
+    if met := sorted(own & scalars.union(*(each.sizes for each in problem.workloads))):
+        raise Unfit(f"a size is called {met[0]}, which is a parameter of the kernel in Triton")
 
     def renamed(said: str) -> str:
         return re.sub(r"\w+", lambda found: f"{found[0]}_OWN" if found[0] in own else found[0], said)
