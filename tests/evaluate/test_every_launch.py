@@ -14,7 +14,17 @@ import pytest
 from kernelwright.backend.base import Artifact, PlanStep
 from kernelwright.backend.redraw import Closeness, Redraw
 from kernelwright.evaluate.device.arena import BufferSpec, Job
-from kernelwright.evaluate.device.comparison import AgainJob, CompareDone, CompareJob, compare, differing, launch_again
+from kernelwright.evaluate.device.comparison import (
+    RUN_BYTES,
+    RUNS,
+    AgainJob,
+    CompareDone,
+    CompareJob,
+    are_parts,
+    compare,
+    differing,
+    launch_again,
+)
 from kernelwright.evaluate.device_queue import final_comparison
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.testing.memory_session import Kernel, LaunchSeen, MemorySession
@@ -167,6 +177,67 @@ def test_a_kernel_that_answers_in_the_workers_place_must_tell_all(
     reason = refused(process_of(tmp_path, lambda *_: None, spoken=speaks))
     assert reason is not None
     assert "a kernel has spoken in its place" in reason
+
+
+RUN = bytes(RUN_BYTES)
+PLACES: dict[Any, Any] = {offset * RUN_BYTES: RUN for offset in range(RUNS)}
+LEFT: dict[Any, Any] = dict(list(PLACES.items())[:-1])
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        LEFT,
+        {**LEFT, COUNT: b""},
+        {-RUN_BYTES: RUN, **LEFT},
+        {**LEFT, COUNT - 1: b"0"},
+        {**LEFT, float(COUNT - RUN_BYTES): RUN},
+        {**LEFT, "last": RUN},
+        {False: RUN, **{offset: run for offset, run in PLACES.items() if offset}},
+        {**LEFT, COUNT - RUN_BYTES: RUN[1:]},
+        {**LEFT, COUNT - RUN_BYTES: bytearray(RUN)},
+        {**LEFT, COUNT - RUN_BYTES: None},
+        dict(reversed(list(PLACES.items()))),
+        list(PLACES),
+        None,
+    ],
+)
+def test_parts_at_other_places_or_of_other_kinds_are_none(places: object) -> None:
+    assert are_parts(((1, {"y": PLACES, "z": PLACES}),), JOB, [1])
+    assert not are_parts(((1, {"y": PLACES, "z": places}),), JOB, [1])
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        None, 7, (), (None,), ((1,),), ((1, None),), ((1, {"y": PLACES}),), ((1.0, {"y": PLACES, "z": PLACES}),),
+        ((2, {"y": PLACES, "z": PLACES}),), ((1, {"y": PLACES, "z": PLACES}, 0),), ([1, {"y": PLACES, "z": PLACES}],),
+        ((1, {"y": PLACES, "z": PLACES, 0: PLACES}),),
+    ],
+)  # fmt: skip
+def test_what_is_no_parts_at_all_is_no_exception(parts: object) -> None:
+    assert not are_parts(parts, JOB, [1])
+
+
+@pytest.mark.parametrize(
+    "changed", [{"parts": 7}, {"parts": (None,) * 4}, {"samples_ms": 7}, {"wall_ms": (("x",),) * 4}]
+)
+def test_an_answer_of_another_kind_refuses_the_candidate(tmp_path: Path, changed: dict[str, Any]) -> None:
+    def speaks(done: CompareDone) -> CompareDone:
+        return replace(done, **changed) if len(done.samples_ms) > 1 else done  # the baseline alone tells the truth
+
+    reason = refused(process_of(tmp_path, lambda *_: None, spoken=speaks))
+    assert reason is not None
+    assert "a kernel has spoken in its place" in reason
+
+
+def test_times_that_the_worker_tells_do_not_leave_the_check_out(tmp_path: Path) -> None:
+    def tells(done: CompareDone) -> CompareDone:
+        return replace(done, wall_ms=((1e12,) * ROUNDS, *done.wall_ms[1:]), spent_s=1e12)
+
+    process = process_of(tmp_path, lambda *_: None, spoken=tells)
+    refused(process)
+    assert final_comparison.NOT_AGAIN not in process.notes
 
 
 def test_rounding_is_no_difference() -> None:

@@ -15,7 +15,7 @@ from kernelwright.errors import UsageError
 from kernelwright.evaluate.data.tolerance import Scale, base_allowance, class_allowance, sanity_bound
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.load.problem import load_problem
-from kernelwright.source.triton.precision import multiplies_in_tf32
+from kernelwright.source.triton.precision import multiplies_in_tf32, parameter_dtypes
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.tuning.untimed.interpret import interpret
@@ -120,6 +120,18 @@ def test_what_is_refused_names_its_line(tmp_path, old, new, reason):
         written(tmp_path, "softmax_block", source=source)
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new"), [("softmax_block", "cols", "TILE"), ("softmax_online", "rows", "BLOCK")]
+)
+def test_a_size_with_a_name_of_a_parameter_is_refused(tmp_path, name, old, new):
+    plain = PLAIN[name]
+    file = tmp_path / "k.cu"
+    file.write_text(re.sub(rf"\b{old}\b", new, plain.source))
+    words = tuple(re.sub(rf"^{old}=", f"{new}=", each) for each in plain.words)
+    with pytest.raises(UsageError, match=f"a size is called {new}"):
+        run_init(KernelWords(file, words, out=tmp_path / "problem", triton=True, **plain.launch), is_forced=True)
+
+
 # Precision of baselines
 
 DOT = """
@@ -159,7 +171,34 @@ FLOATS = {"a_ptr": "float32", "b_ptr": "float32", "bias_ptr": "float32", "c_ptr"
 )
 def test_tf32_is_what_a_file_asks_for_by_its_default(tmp_path, call, dtypes, is_tf32):
     text = DOT.replace("tl.dot(a, b)", call)
-    assert multiplies_in_tf32(text, tmp_path / "one.py", {**FLOATS, **dtypes}) is is_tf32
+    assert multiplies_in_tf32(text, tmp_path / "one.py", "kernel", {**FLOATS, **dtypes}) is is_tf32
+
+
+def test_names_that_are_assigned_from_themselves_are_read_once(tmp_path):
+    text = DOT.replace("    c = tl.dot", "    a = a + a\n" * 6 + "    c = tl.dot")
+    assert multiplies_in_tf32(text, tmp_path / "one.py", "kernel", FLOATS)
+
+
+def test_several_names_are_assigned_at_once(tmp_path):
+    one, other = "    a = tl.load(places)\n", "    b = tl.load(b_ptr + at)\n"
+    text = DOT.replace(one + other, "    a, b = tl.load(places), tl.load(b_ptr + at)\n")
+    assert text != DOT
+    assert multiplies_in_tf32(text, tmp_path / "one.py", "kernel", FLOATS)
+
+
+def test_a_launchs_arguments_are_the_kernels_parameters_by_place(tmp_path):
+    text = DOT.replace("(a_ptr, b_ptr,", "(M: tl.constexpr, a_ptr, WIDE, b_ptr,")
+    given = ["float32", "float32", "float16", "float64"]
+    dtypes = parameter_dtypes(text, tmp_path / "one.py", "kernel", given, {"WIDE"})
+    assert dtypes == {"a_ptr": "float32", "b_ptr": "float32", "bias_ptr": "float16", "c_ptr": "float64"}
+    assert multiplies_in_tf32(text, tmp_path / "one.py", "kernel", dtypes)
+
+
+@pytest.mark.parametrize("is_called", [False, True])
+def test_only_functions_that_the_kernel_calls_count(tmp_path, is_called):
+    helper = "\n@triton.jit\ndef product(x, y):\n    return tl.dot(x, y)\n"
+    text = DOT.replace("tl.dot(a, b)", "product(a, y=b)" if is_called else "a + b") + helper
+    assert multiplies_in_tf32(text, tmp_path / "one.py", "kernel", FLOATS) is is_called
 
 
 def in_tf32(values):

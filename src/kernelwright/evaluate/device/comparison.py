@@ -85,6 +85,8 @@ class CompareDone:
     timer: str = ""
     parts: tuple[tuple[Parts, ...], ...] = ()
     """By place and round, parts of what each launch wrote; empty unless they were wanted."""
+    spent_s: float = 0.0
+    """What all of it took by the clock of the process that asked, which sets it."""
 
 
 def compared_folder(out_folder: Path, place: int | str) -> Path:
@@ -258,7 +260,10 @@ class AgainJob:
 
 
 def drawn_parts(arena: Arena, set_index: int, job: Job, secret: int) -> Parts:
-    """Parts of what the last launch wrote, at places that nobody could know."""
+    """Parts of what the last launch wrote, at places that were not known before it ended.
+
+    They are drawn in the process that the kernel ran in: one that answers in its place may choose them.
+    """
     places = {spec.name: dict.fromkeys(_drawn_offsets(spec.byte_count), b"") for spec in results_of(job)}
     return _read(arena, set_index, job, (secret, places))
 
@@ -286,11 +291,48 @@ def differing(parts: Parts, expected: Parts, limits: Mapping[str, Closeness | No
     return None
 
 
-def are_parts(parts: Sequence[Parts], job: Job, launch_secrets: Sequence[int]) -> bool:
-    """Whether these are parts of every result of launches with these secrets; another process answered with them."""
-    counts = {spec.name: len(_drawn_offsets(spec.byte_count)) for spec in results_of(job)}
-    return [each[0] for each in parts] == list(launch_secrets) and all(
-        {name: len(places) for name, places in each[1].items()} == counts for each in parts
+def are_parts(parts: object, job: Job, launch_secrets: Sequence[int]) -> bool:
+    """Whether these are parts of every result of launches with these secrets; never an exception.
+
+    Another process answered with them, perhaps a kernel in its place. That process draws the places, too: whether they
+    are random cannot be seen here, only that they are as many as there should be, in order, inside, and whole.
+    """
+    byte_counts = {spec.name: spec.byte_count for spec in results_of(job)}
+    try:
+        return (
+            isinstance(parts, tuple)
+            and len(parts) == len(launch_secrets)
+            and all(_is_part(each, secret, byte_counts) for each, secret in zip(parts, launch_secrets, strict=True))
+        )
+    except (TypeError, ValueError, AttributeError):
+        return False
+
+
+def _is_part(part: object, secret: int, byte_counts: Mapping[str, int]) -> bool:
+    if not (isinstance(part, tuple) and len(part) == 2):
+        return False
+    own, by_name = part
+    return (
+        type(own) is int
+        and own == secret
+        and type(by_name) is dict
+        and by_name.keys() == byte_counts.keys()
+        and all(_are_places(by_name[name], byte_count) for name, byte_count in byte_counts.items())
+    )
+
+
+def _are_places(places: object, byte_count: int) -> bool:
+    """Whether these are runs of a result of so many bytes, by offset, as `_drawn_offsets` draws them."""
+    if type(places) is not dict or any(type(offset) is not int for offset in places):
+        return False
+    offsets = list(places)
+    return (
+        len(offsets) == min(RUNS, -(-byte_count // RUN_BYTES))
+        and offsets == sorted(offsets)
+        and all(offset % RUN_BYTES == 0 and 0 <= offset < byte_count for offset in offsets)
+        and all(
+            type(run) is bytes and len(run) == min(RUN_BYTES, byte_count - offset) for offset, run in places.items()
+        )
     )
 
 

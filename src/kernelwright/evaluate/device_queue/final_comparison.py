@@ -158,7 +158,8 @@ def _differs(
     empty(process.scratch)  # what a candidate left in files; nothing of it runs here
     for job in baseline:
         done = results[job.workload]
-        needed_s = START_FACTOR * (process.worker.start_s or 0.0) + math.fsum(done.wall_ms[0]) / 1e3
+        told_s = math.fsum(done.wall_ms[0]) / 1e3  # by a process in which candidates ran
+        needed_s = START_FACTOR * (process.worker.start_s or 0.0) + min(told_s, done.spent_s)
         if not process.has_time(needed_s):
             process.notes += [NOT_AGAIN] if NOT_AGAIN not in process.notes else []
             return None
@@ -430,16 +431,28 @@ def _try_to_compare(process: DeviceProcess, job: CompareJob, watch: Watch) -> tu
     """What came back, or why nothing did."""
     watch.file.unlink(missing_ok=True)
     launches = (job.rounds + COMPARE_WARMUP_COUNT) * len(job.jobs)
+    start_s = time.monotonic()
     try:
         done = process.call_unless_killed(job, LOAD_TIMEOUT_S + launches * watch.patience_s, watch)
     except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
         process.refuse_when_closed()
         return None, str(error)
-    assert isinstance(done, CompareDone)
-    is_usable = done.failed or (_are_times(done, len(job.jobs), job.rounds) and _has_parts(done, job))
-    if not is_usable:
+    if not (isinstance(done, CompareDone) and _is_answer(done, job)):
         return None, "what the worker answered are no times: a kernel has spoken in its place"
-    return done, ""
+    return replace(done, spent_s=time.monotonic() - start_s), ""
+
+
+def _is_answer(done: CompareDone, job: CompareJob) -> bool:
+    """Whether the worker's answer is of the kind that was asked for; one that a kernel forges may hold anything."""
+    try:
+        if done.failed:
+            return all(
+                type(place) is int and 0 <= place < len(job.jobs) and isinstance(why, str)
+                for place, why in done.failed.items()
+            )
+        return _are_times(done, len(job.jobs), job.rounds) and _has_parts(done, job)
+    except (TypeError, ValueError, AttributeError, OverflowError):
+        return False
 
 
 def _compare_watch(process: DeviceProcess, built: Sequence[Job]) -> Watch:
@@ -455,6 +468,7 @@ def _are_times(done: CompareDone, job_count: int, rounds: int) -> bool:
     return (
         (len(done.samples_ms), len(done.wall_ms), len(done.picked)) == (job_count,) * 3
         and all(len(row) == rounds for row in rows)
+        and all(isinstance(each, Picked) for each in done.picked)
         and all(math.isfinite(each) for row in rows for each in row)
         and all(each > 0 for row in done.samples_ms for each in row)
     )
@@ -464,8 +478,12 @@ def _has_parts(done: CompareDone, job: CompareJob) -> bool:
     """Whether parts of what each candidate's launches wrote are there, where they are wanted."""
     if not job.has_parts:
         return True
-    return len(done.parts) == len(job.jobs) and all(
-        are_parts(done.parts[place], job.jobs[place], secrets_of(job, place)) for place in range(1, len(job.jobs))
+    return (
+        isinstance(done.parts, tuple)
+        and len(done.parts) == len(job.jobs)
+        and all(
+            are_parts(done.parts[place], job.jobs[place], secrets_of(job, place)) for place in range(1, len(job.jobs))
+        )
     )
 
 

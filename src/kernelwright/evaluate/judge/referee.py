@@ -90,7 +90,9 @@ from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, OutputError
 from kernelwright.problem.reference import Reference, call_reference, load_reference
-from kernelwright.source.triton.precision import multiplies_in_tf32
+from kernelwright.source.triton.precision import multiplies_in_tf32, parameter_dtypes
+from kernelwright.template.check import arguments_of
+from kernelwright.template.load import load_baseline, load_template
 
 __all__ = [
     "REFEREE_FACTORY",
@@ -164,11 +166,21 @@ class _Entry:
 
 
 def _multiplies_in_tf32(problem: Problem) -> bool:
+    """Whether a kernel that the baseline launches does; its parameters stand for a launch's arguments by place."""
     source = problem.baseline or problem.kernel
     if source.language != "triton":
         return False
-    dtypes = {each.name: each.dtype for each in problem.arguments if each.role != "scalar"}
-    return multiplies_in_tf32(source.file.read_text(encoding="utf-8"), source.file, dtypes)
+    template = load_baseline(problem, load_template(problem)).template
+    arguments = arguments_of(problem, template)
+    own = {*template.default, *template.defines}
+    for step in template.steps:
+        names = step.arguments if step.arguments is not None else tuple(arguments)
+        given = ["" if arguments[name].role == "scalar" else arguments[name].dtype for name in names]
+        dtypes = parameter_dtypes(template.source, source.file, step.entry, given, own)
+        arrays = {name: dtype for name, dtype in dtypes.items() if dtype}
+        if multiplies_in_tf32(template.source, source.file, step.entry, arrays):
+            return True
+    return False
 
 
 class _Referee:
@@ -202,8 +214,8 @@ class _Referee:
         self._evicted = KeptResults(argument.scratch, most_bytes=EVICTED_SHARE * argument.cache_bytes)
         self._allowances: dict[tuple[str, Dataset, str], Allowance] = {}
         self._sum_lengths: dict[str, dict[str, int]] = {}
-        self._products: Precision = "tf32" if _multiplies_in_tf32(problem) else "ieee"
-        """What the baseline asks for where it multiplies matrices of float32."""
+        self._is_in_tf32 = _multiplies_in_tf32(problem)
+        """Whether the baseline asks for TF32 where it multiplies matrices of float32."""
         self._fresh = any(redraw_of(argument) is not None for argument in problem.inputs)
         """Whether anything is drawn anew for timed launches."""
         self._kept: tuple[_Key, dict[str, Array]] | None = None
@@ -449,7 +461,7 @@ class _Referee:
             scale = scales.get(layout.argument)
             if scale is not None:
                 insane = find_not_finite(layout, got) or find_insane(
-                    layout, got, expected, scale, products=self._products, crew=self._crew
+                    layout, got, expected, scale, products=self._products(layout), crew=self._crew
                 )
                 if insane is not None:
                     return self._refuse(job, insane, expected, layout)
@@ -550,7 +562,10 @@ class _Referee:
         if derived is None and dataset.is_special:
             expected = self._entry(workload, dataset).expected[layout.argument]
             derived = class_allowance(
-                DTYPES[layout.dtype], expected, sum_length=self._sum_length(workload, layout), products=self._products
+                DTYPES[layout.dtype],
+                expected,
+                sum_length=self._sum_length(workload, layout),
+                products=self._products(layout),
             )
             self._allowances[workload, dataset, layout.argument] = derived
         if derived is None:
@@ -561,9 +576,12 @@ class _Referee:
             )
         return derived
 
+    def _products(self, layout: BufferLayout) -> Precision:
+        return "tf32" if self._is_in_tf32 and layout.dtype == "float32" else "ieee"
+
     def _base(self, workload: str, layout: BufferLayout, scale: Scale) -> Allowance:
         length = self._sum_length(workload, layout)
-        return base_allowance(DTYPES[layout.dtype], scale, sum_length=length, products=self._products)
+        return base_allowance(DTYPES[layout.dtype], scale, sum_length=length, products=self._products(layout))
 
     def _sum_length(self, workload: str, layout: BufferLayout) -> int:
         with self._summing:
