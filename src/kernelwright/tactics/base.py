@@ -402,3 +402,25 @@ class RuleTactic:
             return replace(result, anchors=(Span(0, len(subject.source.encode("utf-8", "surrogatepass"))),))
         except SpecError as error:
             return NotApplicable(self.name, self.family, f"its launch cannot be written down anew: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """What a tactic is called, for one that applies another to a kernel in another form."""
+
+    inner: Tactic
+
+    @property
+    def name(self) -> str:
+        """The tactic's own."""
+        return self.inner.name
+
+    @property
+    def family(self) -> Family:
+        """The tactic's own."""
+        return self.inner.family
+
+    @property
+    def summary(self) -> str:
+        """The tactic's own."""
+        return self.inner.summary

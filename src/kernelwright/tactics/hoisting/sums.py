@@ -13,7 +13,15 @@ from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.source import nodes
 from kernelwright.source.loop_headers import read_header
 from kernelwright.source.span import Span
-from kernelwright.tactics.base import Effect, Family, NotApplicable, Rewrite, RuleTactic, Subject, Tactic, Unfit
+from kernelwright.tactics.base import (
+    Effect,
+    NotApplicable,
+    Rewrite,
+    RuleTactic,
+    Subject,
+    Unfit,
+    Wrapped,
+)
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, refuse_hidden_branches
 from kernelwright.tactics.common.launches import refuse_aliases
 from kernelwright.tactics.rows.facts import declared_types
@@ -303,25 +311,8 @@ REGISTER_SUMS = RuleTactic(
 
 
 @dataclass(frozen=True, slots=True)
-class Summed:
+class Summed(Wrapped):
     """A tactic that looks at the kernel with its sums in registers first."""
-
-    inner: Tactic
-
-    @property
-    def name(self) -> str:
-        """The tactic's own."""
-        return self.inner.name
-
-    @property
-    def family(self) -> Family:
-        """The tactic's own."""
-        return self.inner.family
-
-    @property
-    def summary(self) -> str:
-        """The tactic's own."""
-        return self.inner.summary
 
     def apply(self, subject: Subject) -> Rewrite | NotApplicable:
         """The rewrite, or why there is none: the reason against the kernel as it is."""

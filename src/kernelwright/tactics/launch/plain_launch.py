@@ -15,7 +15,7 @@ from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, apply
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.source.span import Span
-from kernelwright.tactics.base import Family, NotApplicable, Rewrite, Subject, Tactic, Unfit
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Unfit, Wrapped
 from kernelwright.tactics.common.block_functions import refuse_asking_helpers
 from kernelwright.tactics.common.iteration_domain import expression_of, require_independent
 from kernelwright.tactics.common.launches import AXES, extents, is_number, only_shape
@@ -28,25 +28,8 @@ _THREADS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Plainly:
+class Plainly(Wrapped):
     """A tactic that also looks at the kernel with its launch in plain form, where it does not apply to it as it is."""
-
-    inner: Tactic
-
-    @property
-    def name(self) -> str:
-        """The tactic's own."""
-        return self.inner.name
-
-    @property
-    def family(self) -> Family:
-        """The tactic's own."""
-        return self.inner.family
-
-    @property
-    def summary(self) -> str:
-        """The tactic's own."""
-        return self.inner.summary
 
     def apply(self, subject: Subject) -> Rewrite | NotApplicable:
         """The rewrite, or why there is none: the reason against the kernel as it is."""

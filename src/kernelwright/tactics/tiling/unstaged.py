@@ -15,7 +15,7 @@ from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, apply, insertion
 from kernelwright.source.span import Span
-from kernelwright.tactics.base import Family, NotApplicable, Rewrite, Subject, Tactic, Unfit
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Unfit, Wrapped
 from kernelwright.tactics.common.editing import refuse_arranged, refuse_opaque
 from kernelwright.tactics.common.iteration_domain import expression_of, total_of
 from kernelwright.tactics.common.launches import AXES, only_shape, split_arguments
@@ -33,25 +33,8 @@ _BESIDE_ROWS = frozenset(("threadIdx.y", "blockDim.x", "blockDim.y", "get_local_
 
 
 @dataclass(frozen=True, slots=True)
-class Unstaged:
+class Unstaged(Wrapped):
     """A tactic that also looks at a tiled kernel without its tiles, where it does not apply to it as it is."""
-
-    inner: Tactic
-
-    @property
-    def name(self) -> str:
-        """The tactic's own."""
-        return self.inner.name
-
-    @property
-    def family(self) -> Family:
-        """The tactic's own."""
-        return self.inner.family
-
-    @property
-    def summary(self) -> str:
-        """The tactic's own."""
-        return self.inner.summary
 
     def apply(self, subject: Subject) -> Rewrite | NotApplicable:
         """The rewrite, or why there is none: the reason against the kernel as it is."""
