@@ -12,7 +12,8 @@ import pytest
 
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
 from kernelwright.backend.opencl.build import build_options, first_error, source_text, specialisation
-from kernelwright.backend.opencl.cpu.processor import name_processor, processor_facts
+from kernelwright.backend.opencl.cpu.processor import name_processor
+from kernelwright.backend.opencl.cpu.processor_facts import processor_facts
 from kernelwright.backend.opencl.driver import platform_slug
 from kernelwright.backend.opencl.errors import DRIVER_ERRORS, launch_error, machine_error
 from kernelwright.backend.registry import BACKENDS, get_backend

@@ -7,7 +7,7 @@ from textwrap import indent
 
 import numpy as np
 import pytest
-from plain_kernels import PLAIN
+from triton_plain_kernels import PLAIN
 
 from kernelwright.cli.commands.infer import KernelWords
 from kernelwright.cli.commands.init import run_init

@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.backend.opencl.cpu.processor import name_processor, processor_facts
+from kernelwright.backend.opencl.cpu.processor import name_processor
+from kernelwright.backend.opencl.cpu.processor_facts import processor_facts
 from kernelwright.backend.opencl.errors import code_of
 from kernelwright.errors import InfrastructureError, MissingDependency
 from kernelwright.identity import content_id

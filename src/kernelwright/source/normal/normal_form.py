@@ -59,8 +59,8 @@ def normal_form(source: str, language: Language, entry: str, defines: Mapping[st
     for _ in range(MAX_STEPS):
         if len(source) > MAX_BYTES:
             return original
-        changed, length = _stepped(source, language, entry, given)
-        if length > MAX_EXPANSION * len(original) + 20_000:
+        changed = _stepped(source, language, entry, given, MAX_EXPANSION * len(original) + 20_000)
+        if changed is None:
             return original
         if changed == source:
             break
@@ -69,17 +69,20 @@ def normal_form(source: str, language: Language, entry: str, defines: Mapping[st
 
 
 @lru_cache(maxsize=128)
-def _stepped(source: str, language: Language, entry: str, defines: tuple[tuple[str, str], ...]) -> tuple[str, int]:
-    """The source after one step, the same where none is left; and how long its text is with macros expanded."""
+def _stepped(
+    source: str, language: Language, entry: str, defines: tuple[tuple[str, str], ...], longest: int
+) -> str | None:
+    """The source after one step, the same where none is left; None where it is too long with its macros expanded."""
     tree = read(source, language, defines, (entry,))
-    length = len(tree.expanded.text)
+    if len(tree.expanded.text) > longest:
+        return None
     kernel = next((each for each in tree.kernels if each.name == entry), None)
     if kernel is None or kernel.template_parameters:
-        return source, length
+        return source
     try:
-        return apply(source, _first_edits(KernelText(source, language, tree, kernel))), length
+        return apply(source, _first_edits(KernelText(source, language, tree, kernel)))
     except EditConflict:
-        return source, length
+        return source
 
 
 def _first_edits(draft: KernelText) -> list[Edit]:
