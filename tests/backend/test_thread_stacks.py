@@ -79,3 +79,21 @@ def test_a_thread_that_waits_for_a_core_is_waited_for() -> None:
 def test_a_thread_that_does_not_rest_ends_the_launch(work: str) -> None:
     """A note would let a kernel keep its results on a stack, by keeping some thread awake."""
     assert said(RESTLESS.format(work=work)).startswith("1 of the driver's threads went on")
+
+
+PIPE = """
+end_of_a_pipe, _ = os.pipe()
+threading.Thread(target=os.read, args=(end_of_a_pipe, 1), daemon=True).start()
+threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
+time.sleep(0.1)
+stacks = ThreadStacks(must_rest=True, with_python=False)
+stacks.overwrite()
+print("missed" if stacks.missed else "rested")
+end()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_threads_of_python_may_do_as_they_like() -> None:
+    """No kernel runs on them, and those of a server or a test run wait for messages."""
+    assert said(PIPE) == "rested"

@@ -24,7 +24,7 @@ class CpuMemory:
         """`has_pool`: kernels run on threads of the driver's own, and never on the one that calls it."""
         self._is_pocl = is_pocl
         self._has_pool = has_pool
-        self._stacks = ThreadStacks(must_rest=is_pocl and has_pool)
+        self._stacks = ThreadStacks(must_rest=is_pocl and has_pool, with_python=not has_pool)
         self._is_overwritten = False
         self._programs: dict[Path | None, ProgramObjects] = {}
         self._launched: set[ProgramObjects] = set()

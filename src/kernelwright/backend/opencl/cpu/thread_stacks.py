@@ -12,6 +12,7 @@ import ctypes
 import os
 import platform
 import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -67,13 +68,18 @@ class _Dead:
 
 
 class ThreadStacks:
-    """The stacks of all threads of this process but the calling one.
+    """The stacks of all threads of this process but the calling one, and Python's own unless `with_python`.
 
-    What touches stacks raises `InfrastructureError` where a thread does not come to rest, if all of them `must_rest`.
+    No kernel runs on a thread that Python has started, where the driver has threads for them; and such a thread may
+    wait for a pipe or a time for as long as it likes. What touches stacks raises `InfrastructureError` where a thread
+    does not come to rest, if all of them `must_rest`.
     """
 
-    def __init__(self, *, must_rest: bool = False) -> None:
+    def __init__(self, *, must_rest: bool = False, with_python: bool = True) -> None:
         self._must_rest = must_rest
+        self._with_python = with_python
+        self._pythons: set[int] = set()
+        """Threads that Python has started."""
         self._futex = _FUTEX.get(platform.machine(), "")
         self._stacks: dict[int, _Stack] = {}
         self._pages: int | None = None
@@ -165,9 +171,10 @@ class ThreadStacks:
         for task in self._stacks.keys() - tasks:
             os.close(self._stacks.pop(task).state)
         self._running = set()
-        for task in tasks - self._stacks.keys():
+        self._pythons &= tasks
+        for task in tasks - self._stacks.keys() - self._pythons:
             self._learn(task)
-        self._unknown = tasks - self._stacks.keys()
+        self._unknown = tasks - self._stacks.keys() - self._pythons
         return {task: self._pointer(task, stack.state) for task, stack in self._stacks.items()}
 
     def _pointer(self, task: int, state: int) -> int | None:
@@ -185,6 +192,11 @@ class ThreadStacks:
     def _learn(self, task: int) -> None:
         with suppress(OSError):
             state = os.open(f"/proc/self/task/{task}/syscall", os.O_RDONLY | os.O_CLOEXEC)
+            if not self._with_python and _is_python(state):
+                self._pythons.add(task)
+                self._running.discard(task)
+                os.close(state)
+                return
             pointer = self._pointer(task, state)
             low = _bottom(pointer) if pointer is not None else None
             if low is None:
@@ -209,6 +221,19 @@ def _processor_s(task: int) -> float:
     with suppress(OSError):
         return time.clock_gettime(~task << 3 | _THREAD_CLOCK)
     return 0.0
+
+
+def _is_python(state: int) -> bool:
+    """Whether the thread that waits in a system call runs Python: its stack holds what Python calls it by."""
+    fields = os.pread(state, 256, 0).decode().split()
+    if len(fields) < 3 or fields[0] in ("running", "-1"):
+        return False
+    pointer = int(fields[-2], 16)
+    for match in _MAPPING.finditer(Path("/proc/self/maps").read_bytes()):
+        start, end = int(match[1], 16), int(match[2], 16)
+        if start <= pointer < end:
+            return any(start <= each < end for each in sys._current_frames())  # noqa: SLF001 - there is no other list
+    return False
 
 
 def _bottom(pointer: int) -> int | None:
