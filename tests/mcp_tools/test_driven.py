@@ -42,12 +42,12 @@ def test_a_client_of_the_sdk_drives_matmul_to_a_claim(tools: Tools, told: Told, 
             assert len(listed.tools) == 8
             assert all(each.description for each in listed.tools)
             assert (await call("analyse"))["problems"] == ["matmul"]
-            job = (await call("optimize", problem="matmul", budget="40s"))["job"]
+            job = (await call("optimize", problem="matmul", budget="60s"))["job"]
             end_s = time.monotonic() + MOST_S
             while (await call("status", job=job))["state"] == "running" and time.monotonic() < end_s:
                 await asyncio.sleep(1.0)
             result = await call("result", job=job)
-            assert result["is_gain"] is True
+            assert result["is_gain"] is True, result
             assert result["speedup"]["low"] > 1
             assert "node" in (await call("explain", job=job))["explanation"]
             written = (await call("export", job=job, formats=["source"]))["files"]

@@ -168,7 +168,7 @@ __kernel void f(__global const float *x, __global const int *at, __global float 
   s = block_sum(s, sh);
   if (get_local_id(0) == 0) y[get_group_id(0)] = s;
 }""", {"x": "in float32 5", "at": "in int32 n 0..4", "y": "out float32 rows", "n": "int32 =n"},
-        no_vectors="it is gather/scatter"),
+        no_vectors="threads wait for each other"),
     Together("counts of a grid that walks", """
 __kernel void f(__global const uchar *x, __global uint *y, int n) {
   __local uint own[16];
