@@ -189,9 +189,12 @@ def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
     settings = TuneSettings(launch_timeout_s=3.0 if mode == "hangs" else 30.0, seconds_per_measurement=0.2)
     with machine.runner(subject.problem, machine.device(None, "opencl"), settings) as runner:
         runner.calibrate(subject.baseline)
-        comparison = runner.compare([subject.baseline, faulty, fine], rounds=12)
-    assert comparison is not None
-    assert comparison.candidate_ids == (subject.baseline.id, fine.id)
+        for _ in range(3):  # a busy host may refuse a gain, 80 times as fast as it is
+            comparison = runner.compare([subject.baseline, faulty, fine], rounds=12)
+            assert comparison is not None
+            if not comparison.rejected.get(fine.id, "").startswith("not confirmed"):
+                break
+    assert comparison.candidate_ids == (subject.baseline.id, fine.id), comparison.rejected
     assert list(comparison.rejected) == [faulty.id]
     assert re.search(words, comparison.rejected[faulty.id])
     ((slow_ms, fine_ms),) = comparison.samples_ms.values()
