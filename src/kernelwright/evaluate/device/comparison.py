@@ -71,28 +71,20 @@ class CompareJob:
     out_folder: Path
     """What the picked launch of the k-th job wrote goes to `compared_folder(out_folder, k)`."""
     has_parts: bool = False
-    """Whether parts of what every launch wrote are wanted: then each that counts is answered with `LaunchEnded`."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchEnded:
-    """A launch that counts is over; what it wrote stays until `GoOnJob`."""
-
-    place: int
+    """Whether parts of what every launch wrote are wanted: see `PartsJob`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartsJob:
-    """Give what the launch that ended wrote at the places that `seed` draws."""
+    """Give what the launch that ended wrote at the places that `seed` draws, or launch on where that is None.
 
-    seed: int
-    is_picked: bool
+    A comparison with parts is answered with the job's place once a launch that counts has ended. It goes on where it is
+    told to, and is answered so again until all are done.
+    """
+
+    seed: int | None = None
+    is_picked: bool = False
     """Whether the launch is to be written out for the referee."""
-
-
-@dataclass(frozen=True, slots=True)
-class GoOnJob:
-    """Launch on, until the next launch that counts has ended or all are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +119,8 @@ def current_file(out_folder: Path) -> Path:
     return out_folder.with_name(f"{out_folder.name}-current")
 
 
-Comparing = Generator[LaunchEnded | Places, PartsJob | GoOnJob | None, CompareDone]
-"""A comparison on its way: where parts are wanted, `LaunchEnded` awaits a `PartsJob`, and its answer a `GoOnJob`."""
+Comparing = Generator[int | Places, PartsJob | None, CompareDone]
+"""A comparison on its way: the place of the launch that has ended, or parts of what it wrote."""
 
 
 def compare(session: DeviceSession, modules: Sequence[Module], job: CompareJob) -> Comparing:
@@ -137,7 +129,7 @@ def compare(session: DeviceSession, modules: Sequence[Module], job: CompareJob) 
         return (yield from _Rounds(session, arena, modules, job).run())
 
 
-def continued(comparing: Comparing, asked: PartsJob | GoOnJob | None) -> LaunchEnded | Places | CompareDone:
+def continued(comparing: Comparing, asked: PartsJob | None) -> int | Places | CompareDone:
     """What comes next of a comparison; None begins it."""
     try:
         return comparing.send(asked)
@@ -212,7 +204,7 @@ class _Rounds:
 
     def _round(
         self, number: int, order: Sequence[int], *, is_counted: bool
-    ) -> Generator[LaunchEnded | Places, PartsJob | GoOnJob | None, Mapping[int, str] | None]:
+    ) -> Generator[int | Places, PartsJob | None, Mapping[int, str] | None]:
         """One launch of each; which one failed and why, or None."""
         own = [launch_secret(self._job.secret, number * len(order) + place) for place in order]
         by_place = dict(zip(order, own, strict=True))
@@ -228,9 +220,9 @@ class _Rounds:
                 self._hold_against_other(place, partner, by_place[0])
             if is_counted:
                 if self._job.has_parts:
-                    look = yield LaunchEnded(place)
-                    assert isinstance(look, PartsJob)
-                    yield self._looked_at(place, by_place[place], look)
+                    look = yield place
+                    while look is not None and look.seed is not None:
+                        look = yield self._looked_at(place, by_place[place], look.seed, is_picked=look.is_picked)
                 elif self._is_picked(place):
                     self._pick(place, by_place[place])
                 self._samples_ms[place].append(elapsed_ms)
@@ -287,10 +279,10 @@ class _Rounds:
     def _pick(self, place: int, secret: int) -> None:
         self._picked[place] = Picked(secret, self._write(place))
 
-    def _looked_at(self, place: int, secret: int, look: PartsJob) -> Places:
+    def _looked_at(self, place: int, secret: int, seed: int, *, is_picked: bool) -> Places:
         job = self._job.jobs[place]
-        found = _read(self._arena, self._set, job, places_of(job, look.seed))
-        if look.is_picked:
+        found = _read(self._arena, self._set, job, places_of(job, seed))
+        if is_picked:
             self._pick(place, secret)
         return found
 

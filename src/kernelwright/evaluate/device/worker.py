@@ -7,7 +7,7 @@ search.
 CheckJob    guards, poison, inputs -> one launch of all steps -> every buffer with its guards in `out_folder`
 QuickJob    both at once, with outputs compared on the device (see `fast_check`)
 TimeJob     warm-up, then samples, each on inputs of its own; what one of them wrote is written out too
-CompareJob  several candidates measured in rounds, each round in a new random order; PartsJob and GoOnJob on the way
+CompareJob  several candidates measured in rounds, each round in a new random order; a PartsJob after each launch
 AgainJob    the baseline on the inputs of a comparison's launches, with parts of what it writes
 SetUpJob    a candidate's first launch in a process of its own (see `first_launch`)
 ```
@@ -31,8 +31,6 @@ from kernelwright.evaluate.device.comparison import (
     CompareDone,
     CompareJob,
     Comparing,
-    GoOnJob,
-    LaunchEnded,
     PartsJob,
     Places,
     compare,
@@ -199,7 +197,7 @@ class DeviceWorker:
             case QuickJob():
                 baseline = self._module(job.timing.baseline.artifact) if job.timing else None
                 return self._bench.look(self._module(job.job.artifact), baseline, job)
-            case CompareJob() | PartsJob() | GoOnJob():
+            case CompareJob() | PartsJob():
                 return self._compare(job)
             case AgainJob():
                 return launch_again(self._session, self._module(job.job.artifact), job)
@@ -278,7 +276,7 @@ class DeviceWorker:
         )
         return TimeDone(measurement, tuple(loop.wall_ms), picked, has_kept)
 
-    def _compare(self, job: CompareJob | PartsJob | GoOnJob) -> LaunchEnded | Places | CompareDone:
+    def _compare(self, job: CompareJob | PartsJob) -> int | Places | CompareDone:
         if isinstance(job, CompareJob):
             self._comparing = None  # one that nobody goes on with gives its memory back
             self._forget()  # a comparison needs much memory, and takes its inputs from their files

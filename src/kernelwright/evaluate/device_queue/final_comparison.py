@@ -25,8 +25,6 @@ from kernelwright.evaluate.device.comparison import (
     AgainJob,
     CompareDone,
     CompareJob,
-    GoOnJob,
-    LaunchEnded,
     Parts,
     PartsJob,
     Places,
@@ -463,23 +461,21 @@ def _asked(process: DeviceProcess, job: CompareJob, timeout_s: float, watch: Wat
     def ask(asked: object) -> object:
         return process.call_worker(asked, deadline_s - time.monotonic(), watch)
 
-    answer = ask(job)
-    while isinstance(answer, LaunchEnded):
-        place = answer.place
+    place = ask(job)
+    while not isinstance(place, CompareDone):
         if type(place) is not int or place not in places or len(parts[place]) == job.rounds:
             return None
         done_count = len(parts[place])
-        look = PartsJob(new_secret(), place not in picked and is_drawn(job.rounds - done_count))
-        found = ask(look)
-        if not are_parts(found, job.jobs[place], look.seed):
+        seed, is_picked = new_secret(), place not in picked and is_drawn(job.rounds - done_count)
+        found = ask(PartsJob(seed, is_picked))
+        if not are_parts(found, job.jobs[place], seed):
             return None
         secret = launch_secrets[place][done_count]
-        if look.is_picked:
+        if is_picked:
             picked[place] = Picked(secret)
         parts[place].append((secret, cast("Places", found)))
-        answer = ask(GoOnJob())
-    done = cast("CompareDone", answer)
-    return replace(done, parts=tuple(map(tuple, parts))) if _is_answer(done, job, parts, picked) else None
+        place = ask(PartsJob())
+    return replace(place, parts=tuple(map(tuple, parts))) if _is_answer(place, job, parts, picked) else None
 
 
 def _is_answer(

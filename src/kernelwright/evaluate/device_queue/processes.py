@@ -26,8 +26,6 @@ from kernelwright.evaluate.device.comparison import (
     AgainJob,
     CompareDone,
     CompareJob,
-    GoOnJob,
-    LaunchEnded,
     PartsJob,
 )
 from kernelwright.evaluate.device.fast_check import OutputBounds, QuickJob
@@ -76,9 +74,8 @@ _ANSWER_OF: Mapping[type, type | UnionType] = {
     CheckJob: CheckDone,
     TimeJob: TimeDone,
     QuickJob: tuple | str,
-    CompareJob: LaunchEnded | CompareDone,
-    PartsJob: dict,
-    GoOnJob: LaunchEnded | CompareDone,
+    CompareJob: int | CompareDone,
+    PartsJob: dict | int | CompareDone,
     StressJob: StressDone,
     SetUpJob: NoneType,
     DrawJob: NoneType,
