@@ -7,6 +7,7 @@ import platform
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace as Stub
 
 import pytest
 from cli_runs import children_of
@@ -16,6 +17,7 @@ from kernelwright.errors import BaselineFailed, InfrastructureError
 from kernelwright.evaluate.base import EvaluationRequest, MeasuringRunner, Paced
 from kernelwright.evaluate.device.comparison import CompareJob
 from kernelwright.evaluate.device.worker import CheckJob
+from kernelwright.evaluate.device_queue import final_comparison
 from kernelwright.evaluate.process.worker_process import WorkerDied, WorkerProcess
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Outcome, Passed
@@ -184,8 +186,10 @@ def test_what_dies_in_a_process_that_another_candidate_damaged_is_tried_once_mor
      pytest.param("takes_files", "", marks=makes_system_calls)],
 )  # fmt: skip
 def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
-    tmp_path: Path, mode: str, words: str
+    tmp_path: Path, mode: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # What is confirmed in fresh processes has tests of its own; on a busy machine not every gain is.
+    monkeypatch.setattr(final_comparison, "Confirmation", lambda *_, **__: Stub(refuse=lambda _: None))
     subject = TuningProblem.load(write_problem(tmp_path / "problem", ("slow", "fine", mode)))
     machine = LocalMachine()
     faulty, fine = (Candidate(subject.template, Config({"MODE": each})) for each in (mode, "fine"))
@@ -194,7 +198,7 @@ def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
         runner.calibrate(subject.baseline)
         comparison = runner.compare([subject.baseline, faulty, fine], rounds=12)
     assert comparison is not None
-    assert comparison.candidate_ids == (subject.baseline.id, fine.id)
+    assert comparison.candidate_ids == (subject.baseline.id, fine.id), comparison.rejected
     assert list(comparison.rejected) == [faulty.id]
     assert re.search(words, comparison.rejected[faulty.id])
     ((slow_ms, fine_ms),) = comparison.samples_ms.values()
