@@ -369,7 +369,4 @@ def _drawn_offsets(spec: BufferSpec, seed: int) -> list[int]:
 
 
 def _read(arena: Arena, set_index: int, job: Job, places: Places) -> Places:
-    return {
-        name: {offset: arena.read(set_index, job, name, offset, RUN_BYTES) for offset in offsets}
-        for name, offsets in places.items()
-    }
+    return {name: arena.read(set_index, job, name, offsets, RUN_BYTES) for name, offsets in places.items()}
