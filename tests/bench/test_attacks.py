@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import secrets
@@ -192,9 +193,13 @@ def test_a_trick_gains_where_inputs_come_again(family: str, device: DeviceInfo, 
     rng = random.Random(family)
     drawn = (found.draw(rng, "opencl") for _ in range(50))
     sample = next(each for each in drawn if any(place in each.what for place in (*SAFE, "was never initialised")))
-    fast_ms = launched_ms(sample.source, sample.base, device, tmp_path / "trick")
-    slow_ms = launched_ms(sample.twin, sample.base, device, tmp_path / "twin")
-    assert fast_ms < 0.8 * slow_ms
+    fast_ms = slow_ms = math.inf
+    for name in "abc":  # other work only makes launches longer
+        fast_ms = min(fast_ms, launched_ms(sample.source, sample.base, device, tmp_path / f"trick-{name}"))
+        slow_ms = min(slow_ms, launched_ms(sample.twin, sample.base, device, tmp_path / f"twin-{name}"))
+        if fast_ms < 0.8 * slow_ms:
+            return
+    raise AssertionError((fast_ms, slow_ms))
 
 
 @pytest.mark.opencl

@@ -164,7 +164,7 @@ def test_a_baseline_that_fails_blames_no_choice_and_stops_no_other(store: Path) 
 
 class _SlowRunner(SimulatedRunner):
     def calibrate(self, baseline: Candidate) -> tuple[Passed, Cost]:
-        time.sleep(30)
+        time.sleep(600)
         return super().calibrate(baseline)
 
 
@@ -178,7 +178,7 @@ def test_what_takes_too_long_is_ended_and_told(store: Path) -> None:
     (found,) = check([store], seconds=0.5, machine=_SlowMachine(cost))
     assert (found.kind, exit_status([found])) == ("not checked", 2)
     assert "too few to prove and measure it" in found.words
-    assert time.monotonic() - begin_s < 20
+    assert time.monotonic() - begin_s < 300, "however busy the machine is"
 
 
 # -- statistics --------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from kernelwright.backend.base import (
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool, check_resources
+from kernelwright.evaluate.process.worker_process import WorkerProcess
 from kernelwright.problem.outcome import Cost, Failed
 from kernelwright.testing.fault_backend import FAULT_BACKEND, FAULT_DEVICE
 
@@ -110,16 +111,17 @@ def test_hang_is_a_compiler_timeout(tmp_path, cache):
 
 
 @pytest.mark.parametrize("fault", ["hang", "crash", "refuse"])
-def test_failed_specialisation_is_no_verdict_and_not_repeated(tmp_path, cache, fault):
+def test_failed_specialisation_is_no_verdict_and_not_repeated(tmp_path, cache, fault, monkeypatch):
     pool = make_pool(tmp_path, cache, specialise_timeout_s=0.3)
     try:
         built = build(pool, SPECIALISE=fault)
         assert isinstance(built, Artifact)
         assert (built.folder / "program.bin").exists()
         assert pool.warnings
-        start_s = time.monotonic()
+        asked = []
+        monkeypatch.setattr(WorkerProcess, "call", lambda *_, **__: asked.append(1))
         again, cost = build_at_cost(pool, SPECIALISE=fault)
-        assert time.monotonic() - start_s < 0.25, "nothing is to be run again"
+        assert asked == [], "nothing is to be run again"
     finally:
         pool.close()
     assert cost.is_build_cached
@@ -213,7 +215,7 @@ def test_close_ends_a_hanging_build_and_cancels_what_waits(tmp_path, cache):
     time.sleep(0.5)
     closer = threading.Thread(target=pool.close)
     closer.start()
-    closer.join(timeout=10)
+    closer.join(timeout=100)
     assert not closer.is_alive()
     assert waiting.cancelled()
     assert running.done()

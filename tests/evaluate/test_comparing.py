@@ -13,7 +13,14 @@ from kernelwright.backend.base import Artifact, LaunchFailed, PlanStep
 from kernelwright.backend.redraw import Redraw, draw_of, redrawn
 from kernelwright.evaluate.data.layout import GUARD_BYTES
 from kernelwright.evaluate.device.arena import Arena, BufferSpec, Job
-from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compare, compared_folder, current_file
+from kernelwright.evaluate.device.comparison import (
+    CompareDone,
+    CompareJob,
+    compare,
+    compared_folder,
+    continued,
+    current_file,
+)
 from kernelwright.testing.memory_session import Kernel, LaunchSeen, MemorySession
 
 COUNT = 64
@@ -55,7 +62,11 @@ class Comparing:
             jobs=jobs or (job_of(),) * len(kernels), inputs=self._inputs, set_count=3, rounds=rounds, warmup_count=3,
             cache="hot", seed=7, secret=11, limits={"y": None, "z": None}, out_folder=self.out,
         )  # fmt: skip
-        return compare(self.session, [self._watched(place, each) for place, each in enumerate(kernels)], job)
+        done = continued(
+            compare(self.session, [self._watched(place, each) for place, each in enumerate(kernels)], job), None
+        )
+        assert isinstance(done, CompareDone), "no parts are wanted"
+        return done
 
     def _watched(self, place: int, kernel: Kernel) -> Kernel:
         def call(seen: LaunchSeen) -> float:

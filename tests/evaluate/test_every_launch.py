@@ -20,16 +20,21 @@ from kernelwright.evaluate.device.comparison import (
     AgainJob,
     CompareDone,
     CompareJob,
+    Comparing,
+    PartsJob,
     are_parts,
     compare,
+    continued,
     differing,
     launch_again,
+    places_of,
 )
+from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device_queue import final_comparison
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.testing.memory_session import Kernel, LaunchSeen, MemorySession
 
-COUNT, ROUNDS = 1 << 13, 12
+COUNT, ROUNDS = 1 << 15, 12
 STEP = PlanStep("kernel", (1, 1, 1), (1, 1, 1), 0, ())
 JOB = Job(
     "w", cast("Artifact", None), (STEP,),
@@ -64,8 +69,12 @@ class Process:
     left_s: float = 100.0
     notes: list[str] = field(default_factory=list)
     ended_count: int = 0
-    spoken: Callable[[CompareDone], CompareDone] = lambda done: done
+    spoken: Callable[[Any, PartsJob | None], object] = lambda answer, _asked: answer
+    """Puts another answer in the worker's place, of the answer and what parts it is for; the baseline's is its own."""
     answers: list[object] = field(default_factory=list)
+    comparing: Comparing | None = None
+    has_company: bool = False
+    looks: list[PartsJob] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         return {
@@ -98,10 +107,21 @@ class Process:
     def end_worker(self) -> None:
         self.ended_count += 1
 
-    def call_unless_killed(self, job: CompareJob, *_: object) -> object:
-        kernels = [self.kernels[0], *self.kernels[1 - len(job.jobs) :]] if len(job.jobs) > 1 else self.kernels[:1]
-        done = compare(MemorySession(), cast("list[Kernel]", kernels), job)
-        return self.spoken(replace(done, wall_ms=done.samples_ms))  # the clock outside sees what kernels say
+    def unless_killed(self, ask: Callable[[], object]) -> object:
+        return ask()
+
+    def call_worker(self, job: CompareJob | PartsJob, *_: object) -> object:
+        if isinstance(job, CompareJob):
+            kernels = [self.kernels[0], *self.kernels[1 - len(job.jobs) :]] if len(job.jobs) > 1 else self.kernels[:1]
+            self.has_company = len(job.jobs) > 1
+            self.comparing = compare(MemorySession(), cast("list[Kernel]", kernels), job)
+        assert self.comparing is not None
+        answer = continued(self.comparing, None if isinstance(job, CompareJob) else job)
+        if isinstance(answer, CompareDone):  # the clock outside sees what kernels say
+            answer = replace(answer, wall_ms=answer.samples_ms)
+        look = job if isinstance(job, PartsJob) and job.seed is not None else None
+        self.looks += [look] if look else []
+        return self.spoken(answer, look) if self.has_company else answer
 
     def try_worker(self, job: AgainJob, _: float) -> object:
         assert self.ended_count, "nothing else has run there"
@@ -158,29 +178,66 @@ def test_a_process_that_ends_is_asked_again(tmp_path: Path) -> None:
     assert refused(process_of(tmp_path, lambda *_: None, answers=[None])) is None
 
 
-def hides_one(done: CompareDone) -> CompareDone:
-    rows = [list(row) for row in done.parts]
-    for row in rows[1:2]:
-        row[3] = row[2]  # a right launch in place of another one
-    return replace(done, parts=tuple(map(tuple, rows)))
+def test_places_are_drawn_by_who_asks_once_the_launch_has_ended(tmp_path: Path) -> None:
+    process = process_of(tmp_path, lambda *_: None)
+    refused(process)
+    launches = ROUNDS * len(process.kernels)
+    seeds = [look.seed for look in process.looks if look.seed is not None]
+    assert len(set(seeds)) == len(seeds) == launches
+    assert sum(look.is_picked for look in process.looks) == len(process.kernels)
+    offsets = [tuple(places_of(JOB, seed)["y"]) for seed in seeds]
+    assert len(set(offsets)) == launches
+    assert {offset for each in offsets for offset in each} == set(range(0, COUNT, RUN_BYTES))
+    assert {len(each) for each in offsets} == {RUNS}
 
 
-def hides_places(done: CompareDone) -> CompareDone:
-    rows: list[Any] = [[(secret, {name: {} for name in places}) for secret, places in row] for row in done.parts]
-    return replace(done, parts=cast("Any", tuple(map(tuple, rows))))
+def other_places(answer: object, asked: PartsJob | None) -> object:
+    """Right bytes of places that it has chosen itself."""
+    if asked is None or asked.seed is None:
+        return answer
+    chosen = places_of(JOB, asked.seed + 1)
+    return {name: dict(zip(places, cast("Any", answer)[name].values(), strict=True)) for name, places in chosen.items()}
 
 
-@pytest.mark.parametrize("speaks", [hides_one, hides_places, lambda done: replace(done, parts=done.parts[:1])])
+def no_places(answer: object, asked: PartsJob | None) -> object:
+    return answer if asked is None else {"y": {}, "z": {}}
+
+
+def no_launches(answer: object, _: PartsJob | None) -> object:
+    """Times at once, as if no launch had parts to be asked for."""
+    rows = ((1.0,) * ROUNDS,) * 4
+    return CompareDone((Picked(1),) * 4, rows, {}, rows) if type(answer) is int else answer
+
+
+def endless_launches(answer: object, asked: PartsJob | None) -> object:
+    return answer if asked else 1
+
+
+def nobodys_launch(answer: object, _: PartsJob | None) -> object:
+    return len(JOB.buffers) + 1 if type(answer) is int else answer
+
+
+def picks_itself(answer: object, _: PartsJob | None) -> object:
+    """The referee is told another launch than the one that it asked for."""
+    return replace(answer, picked=(Picked(1),) * 4) if isinstance(answer, CompareDone) else answer
+
+
+@pytest.mark.parametrize(
+    "speaks", [other_places, no_places, no_launches, endless_launches, nobodys_launch, picks_itself]
+)
 def test_a_kernel_that_answers_in_the_workers_place_must_tell_all(
-    tmp_path: Path, speaks: Callable[[CompareDone], CompareDone]
+    tmp_path: Path, speaks: Callable[[Any, PartsJob | None], object]
 ) -> None:
     reason = refused(process_of(tmp_path, lambda *_: None, spoken=speaks))
     assert reason is not None
     assert "a kernel has spoken in its place" in reason
 
 
+SEED = 7
 RUN = bytes(RUN_BYTES)
-PLACES: dict[Any, Any] = {offset * RUN_BYTES: RUN for offset in range(RUNS)}
+PLACES: dict[Any, Any] = dict.fromkeys(places_of(JOB, SEED)["y"], RUN)
+ALSO: dict[Any, Any] = dict.fromkeys(places_of(JOB, SEED)["z"], RUN)
+LAST = list(PLACES)[-1]
 LEFT: dict[Any, Any] = dict(list(PLACES.items())[:-1])
 
 
@@ -190,41 +247,34 @@ LEFT: dict[Any, Any] = dict(list(PLACES.items())[:-1])
         LEFT,
         {**LEFT, COUNT: b""},
         {-RUN_BYTES: RUN, **LEFT},
-        {**LEFT, COUNT - 1: b"0"},
-        {**LEFT, float(COUNT - RUN_BYTES): RUN},
+        {**LEFT, LAST + 1: RUN},
+        {**LEFT, float(LAST): RUN},
         {**LEFT, "last": RUN},
-        {False: RUN, **{offset: run for offset, run in PLACES.items() if offset}},
-        {**LEFT, COUNT - RUN_BYTES: RUN[1:]},
-        {**LEFT, COUNT - RUN_BYTES: bytearray(RUN)},
-        {**LEFT, COUNT - RUN_BYTES: None},
+        {**LEFT, LAST: RUN[1:]},
+        {**LEFT, LAST: bytearray(RUN)},
+        {**LEFT, LAST: None},
         dict(reversed(list(PLACES.items()))),
         list(PLACES),
         None,
     ],
 )
 def test_parts_at_other_places_or_of_other_kinds_are_none(places: object) -> None:
-    assert are_parts(((1, {"y": PLACES, "z": PLACES}),), JOB, [1])
-    assert not are_parts(((1, {"y": PLACES, "z": places}),), JOB, [1])
+    assert are_parts({"y": PLACES, "z": ALSO}, JOB, SEED)
+    assert not are_parts({"y": places, "z": ALSO}, JOB, SEED)
+    assert not are_parts({"y": PLACES, "z": ALSO}, JOB, SEED + 1)
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        None, 7, (), (None,), ((1,),), ((1, None),), ((1, {"y": PLACES}),), ((1.0, {"y": PLACES, "z": PLACES}),),
-        ((2, {"y": PLACES, "z": PLACES}),), ((1, {"y": PLACES, "z": PLACES}, 0),), ([1, {"y": PLACES, "z": PLACES}],),
-        ((1, {"y": PLACES, "z": PLACES, 0: PLACES}),),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("parts", [None, 7, (), {}, {"y": PLACES}, [PLACES, ALSO], {"y": PLACES, "z": ALSO, 0: ALSO}])
 def test_what_is_no_parts_at_all_is_no_exception(parts: object) -> None:
-    assert not are_parts(parts, JOB, [1])
+    assert not are_parts(parts, JOB, SEED)
 
 
 @pytest.mark.parametrize(
-    "changed", [{"parts": 7}, {"parts": (None,) * 4}, {"samples_ms": 7}, {"wall_ms": (("x",),) * 4}]
+    "changed", [{"picked": 7}, {"picked": (None,) * 4}, {"samples_ms": 7}, {"wall_ms": (("x",),) * 4}]
 )
 def test_an_answer_of_another_kind_refuses_the_candidate(tmp_path: Path, changed: dict[str, Any]) -> None:
-    def speaks(done: CompareDone) -> CompareDone:
-        return replace(done, **changed) if len(done.samples_ms) > 1 else done  # the baseline alone tells the truth
+    def speaks(answer: Any, _: PartsJob | None) -> object:
+        return replace(answer, **changed) if isinstance(answer, CompareDone) else answer
 
     reason = refused(process_of(tmp_path, lambda *_: None, spoken=speaks))
     assert reason is not None
@@ -232,8 +282,10 @@ def test_an_answer_of_another_kind_refuses_the_candidate(tmp_path: Path, changed
 
 
 def test_times_that_the_worker_tells_do_not_leave_the_check_out(tmp_path: Path) -> None:
-    def tells(done: CompareDone) -> CompareDone:
-        return replace(done, wall_ms=((1e12,) * ROUNDS, *done.wall_ms[1:]), spent_s=1e12)
+    def tells(answer: Any, _: PartsJob | None) -> object:
+        if not isinstance(answer, CompareDone):
+            return answer
+        return replace(answer, wall_ms=((1e12,) * ROUNDS, *answer.wall_ms[1:]), spent_s=1e12)
 
     process = process_of(tmp_path, lambda *_: None, spoken=tells)
     refused(process)

@@ -7,6 +7,7 @@ import platform
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace as Stub
 
 import pytest
 from cli_runs import children_of
@@ -16,6 +17,7 @@ from kernelwright.errors import BaselineFailed, InfrastructureError
 from kernelwright.evaluate.base import EvaluationRequest, MeasuringRunner, Paced
 from kernelwright.evaluate.device.comparison import CompareJob
 from kernelwright.evaluate.device.worker import CheckJob
+from kernelwright.evaluate.device_queue import final_comparison
 from kernelwright.evaluate.process.worker_process import WorkerDied, WorkerProcess
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Outcome, Passed
@@ -32,6 +34,9 @@ makes_system_calls = pytest.mark.skipif(
     (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="its kernels call Linux on x86-64"
 )
 
+LIMIT_S = 6.0
+"""For a launch where some hang; others have to begin and end within it on a busy machine, too."""
+
 EXPECTED = {
     # What happens -> where it is noticed, under which word, and what message or log say.
     "divides_by_zero": ("render", "bad-expression", r"softmax\.cl:\d+:\d+: division by zero"),
@@ -40,7 +45,7 @@ EXPECTED = {
     "undefined_function": ("build", "compile-error", "not_there"),
     "too_much_local_memory": ("resources", "too-much-local-memory", "268,435,456 bytes"),
     "wrong_group_size": ("launch", "invalid-work-group-size", r"block \(16, 1, 1\)"),
-    "hangs": ("check", "timeout", r"no result within 3 s"),
+    "hangs": ("check", "timeout", f"no result within {LIMIT_S:g} s"),
     "hangs_later": ("check", "timeout", "no result within"),
     "segfaults": ("check", "crash", "SIGSEGV"),
     "writes_after": ("check", "out-of-bounds", "wrote outside of 'y'.* 4 elements past its end"),
@@ -60,7 +65,7 @@ EXPECTED = {
 
 
 SETTINGS = TuneSettings(
-    budget=Budget(), searcher="exhaustive", launch_timeout_s=3.0, seconds_per_measurement=0.2, build_processes=2
+    budget=Budget(), searcher="exhaustive", launch_timeout_s=LIMIT_S, seconds_per_measurement=0.2, build_processes=2
 )
 
 
@@ -176,24 +181,23 @@ def test_what_dies_in_a_process_that_another_candidate_damaged_is_tried_once_mor
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("mode", "words"),
-    [("segfaults", "SIGSEGV"), ("hangs", r"no answer within 3\.0"), ("writes_after", "wrote outside of 'y'"),
+    [("segfaults", "SIGSEGV"), ("hangs", f"no answer within {LIMIT_S:g}"), ("writes_after", "wrote outside of 'y'"),
      ("changes_input", "input 'x'"), ("returns_early", "wrong in the comparison"),
      pytest.param("takes_files", "", marks=makes_system_calls)],
 )  # fmt: skip
 def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
-    tmp_path: Path, mode: str, words: str
+    tmp_path: Path, mode: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # What is confirmed in fresh processes has tests of its own; on a busy machine not every gain is.
+    monkeypatch.setattr(final_comparison, "Confirmation", lambda *_, **__: Stub(refuse=lambda _: None))
     subject = TuningProblem.load(write_problem(tmp_path / "problem", ("slow", "fine", mode)))
     machine = LocalMachine()
     faulty, fine = (Candidate(subject.template, Config({"MODE": each})) for each in (mode, "fine"))
-    settings = TuneSettings(launch_timeout_s=3.0 if mode == "hangs" else 30.0, seconds_per_measurement=0.2)
+    settings = TuneSettings(launch_timeout_s=LIMIT_S if mode == "hangs" else 30.0, seconds_per_measurement=0.2)
     with machine.runner(subject.problem, machine.device(None, "opencl"), settings) as runner:
         runner.calibrate(subject.baseline)
-        for _ in range(3):  # a busy host may refuse a gain, 80 times as fast as it is
-            comparison = runner.compare([subject.baseline, faulty, fine], rounds=12)
-            assert comparison is not None
-            if not comparison.rejected.get(fine.id, "").startswith("not confirmed"):
-                break
+        comparison = runner.compare([subject.baseline, faulty, fine], rounds=12)
+    assert comparison is not None
     assert comparison.candidate_ids == (subject.baseline.id, fine.id), comparison.rejected
     assert list(comparison.rejected) == [faulty.id]
     assert re.search(words, comparison.rejected[faulty.id])
@@ -295,7 +299,7 @@ def test_inputs_that_crash_the_baseline_are_dropped_and_said(tmp_path: Path) -> 
     ("mode", "words"),
     [
         ("segfaults", "does not run on workload .* SIGSEGV"),
-        ("hangs", r"does not run on workload .* within 3 s"),
+        ("hangs", f"does not run on workload .* within {LIMIT_S:g} s"),
     ],
 )
 def test_a_faulty_baseline_is_the_persons_to_mend(tmp_path: Path, mode: str, words: str) -> None:
@@ -303,7 +307,7 @@ def test_a_faulty_baseline_is_the_persons_to_mend(tmp_path: Path, mode: str, wor
     source = problem / "softmax.cl"
     source.write_text(source.read_text().replace('default = "slow"', f'default = "{mode}"'))
     settings = TuneSettings(
-        budget=Budget(evaluations=1), launch_timeout_s=3.0, seconds_per_measurement=0.2, build_processes=1
+        budget=Budget(evaluations=1), launch_timeout_s=LIMIT_S, seconds_per_measurement=0.2, build_processes=1
     )
     with pytest.raises(BaselineFailed, match=words):
         tune(problem, settings=settings, run=tmp_path / "run")

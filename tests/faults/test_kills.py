@@ -324,8 +324,9 @@ def test_two_runs_take_turns_on_one_device(start_tune: Start, tmp_path: Path) ->
     for run in runs:
         run.wait_for_evaluations(1)
     with DeviceLock(device_of(runs[0].folder)):  # as a third run would hold it
-        time.sleep(0.3)  # what had been measured before is being written
-        counts = [run.evaluation_count for run in runs]
+        counts: list[int] = []
+        while counts != (counts := [run.evaluation_count for run in runs]):
+            time.sleep(1.0)  # what had been measured before is being written
         time.sleep(0.7)
         assert [run.evaluation_count for run in runs] == counts
     for run in runs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -27,6 +27,9 @@ from kernelwright.evaluate.data.layout import GUARD_BYTES, GUARD_PATTERN
 from kernelwright.evaluate.device.input_store import InputStore, fill_from
 from kernelwright.evaluate.process.scratch import reserve
 from kernelwright.problem.model import Role
+
+DOWNLOADED_BYTES = 4 << 20
+"""Buffers up to so many bytes are downloaded whole where parts are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,10 +298,22 @@ class Arena:
         self._write(folder, {name: (self._specs[name], buffer) for name, buffer in written.items()})
         return frozenset(spec.name for spec in job.buffers if spec.name not in written)
 
-    def read(self, set_index: int, job: Job, name: str, offset_bytes: int, byte_count: int) -> bytes:
-        """So many bytes of a buffer's data, or what there is of them."""
+    def read(self, set_index: int, job: Job, name: str, offsets: Iterable[int], byte_count: int) -> dict[int, bytes]:
+        """By offset so many bytes of a buffer's data, or what there is of them.
+
+        A buffer that is not large is downloaded at once: on a busy CPU device each download waits for a thread.
+        """
         spec = next(spec for spec in job.buffers if spec.name == name)
-        out = np.empty(max(0, min(byte_count, spec.byte_count - offset_bytes)), np.uint8)
+        if spec.byte_count <= DOWNLOADED_BYTES:
+            data = self._downloaded(set_index, name, 0, spec.byte_count)
+            return {offset: data[offset : offset + byte_count] for offset in offsets}
+        return {
+            offset: self._downloaded(set_index, name, offset, min(byte_count, spec.byte_count - offset))
+            for offset in offsets
+        }
+
+    def _downloaded(self, set_index: int, name: str, offset_bytes: int, byte_count: int) -> bytes:
+        out = np.empty(max(0, byte_count), np.uint8)
         self._session.download(self._sets[set_index][name], out, GUARD_BYTES + offset_bytes)
         return out.tobytes()
 

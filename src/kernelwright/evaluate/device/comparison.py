@@ -10,16 +10,17 @@ one each time and in random order; then both results are compared on the device.
 baseline's results would lie where the candidate might find them. One launch of each candidate, picked after it ran, is
 written out for the referee.
 
-On a CPU a kernel shares the process with what earlier launches left. There parts of what each launch wrote, at places
-drawn after it ran, go to the parent; a process in which no candidate has ever run launches the baseline on the same
-inputs and gives the same places.
+On a CPU a kernel shares the process with what earlier launches left. There the parent is told when a launch has ended,
+and only then draws the places of the parts that it wants to see, and whether this launch is the one to be written out.
+A process in which no candidate has ever run launches the baseline on the same inputs and gives the same places.
 """
 
 from __future__ import annotations
 
+import random
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,17 +30,23 @@ import numpy as np
 from kernelwright.backend.base import DeviceSession, LaunchFailed, Module
 from kernelwright.backend.redraw import Closeness
 from kernelwright.evaluate.data.freshness import launch_secret
-from kernelwright.evaluate.device.arena import Arena, Job, results_of
+from kernelwright.evaluate.device.arena import Arena, BufferSpec, Job, results_of
 from kernelwright.evaluate.device.conditions import Readings
 from kernelwright.evaluate.device.fresh_launches import Picked, settle_cache
 from kernelwright.problem.outcome import Conditions
 
-RUNS = 16
+RUNS = 64
 RUN_BYTES = 256
-"""So many runs of neighbours, or all: where a launch skips a fifth of its blocks, they see it with 97 %."""
+"""So many runs of neighbours, or all. A launch that leaves out a share p of a result's runs is missed with a chance of
+at most (1 - p)^64, and with this power of n where n launches do so. A gain in the median needs that in half of the
+rounds: of 1.02, which is p = 0.02, in 10 of 20 rounds it is missed with 2.4e-6; of 1.1 with 3e-27. What lies in fewer
+runs than its share of the work is, like one long row, is left to the launches that are judged whole."""
 
-Parts = tuple[int, Mapping[str, Mapping[int, bytes]]]
-"""A launch's secret, and by result and offset what it wrote there."""
+Places = Mapping[str, Mapping[int, bytes]]
+"""By result and offset what a launch wrote there."""
+
+Parts = tuple[int, Places]
+"""A launch's secret, and parts of what it wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,20 @@ class CompareJob:
     out_folder: Path
     """What the picked launch of the k-th job wrote goes to `compared_folder(out_folder, k)`."""
     has_parts: bool = False
-    """Whether parts of what every launch wrote are wanted."""
+    """Whether parts of what every launch wrote are wanted: see `PartsJob`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsJob:
+    """Give what the launch that ended wrote at the places that `seed` draws, or launch on where that is None.
+
+    A comparison with parts is answered with the job's place once a launch that counts has ended. It goes on where it is
+    told to, and is answered so again until all are done.
+    """
+
+    seed: int | None = None
+    is_picked: bool = False
+    """Whether the launch is to be written out for the referee."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +104,7 @@ class CompareDone:
     """How the device was, from readings between rounds."""
     timer: str = ""
     parts: tuple[tuple[Parts, ...], ...] = ()
-    """By place and round, parts of what each launch wrote; empty unless they were wanted."""
+    """By place and round, parts of what each launch wrote; the process that asked for them adds them."""
     spent_s: float = 0.0
     """What all of it took by the clock of the process that asked, which sets it."""
 
@@ -99,10 +119,23 @@ def current_file(out_folder: Path) -> Path:
     return out_folder.with_name(f"{out_folder.name}-current")
 
 
-def compare(session: DeviceSession, modules: Sequence[Module], job: CompareJob) -> CompareDone:
+Comparing = Generator[int | Places, PartsJob | None, CompareDone]
+"""A comparison on its way: the place of the launch that has ended, or parts of what it wrote."""
+
+
+def compare(session: DeviceSession, modules: Sequence[Module], job: CompareJob) -> Comparing:
     """Measure; a launch that fails, or does what it must not, ends the comparison and is named."""
     with Arena(session, job.jobs, [job.inputs] * job.set_count, has_own_outputs=True) as arena:
-        return _Rounds(session, arena, modules, job).run()
+        return (yield from _Rounds(session, arena, modules, job).run())
+
+
+def continued(comparing: Comparing, asked: PartsJob | None) -> int | Places | CompareDone:
+    """What comes next of a comparison; None begins it."""
+    try:
+        return comparing.send(asked)
+    except StopIteration as end:
+        done: CompareDone = end.value
+        return done
 
 
 def rounds_of(job: CompareJob) -> list[tuple[int, bool]]:
@@ -142,7 +175,6 @@ class _Rounds:
         self._samples_ms: list[list[float]] = [[] for _ in job.jobs]
         self._wall_ms: list[list[float]] = [[] for _ in job.jobs]
         self._picked: list[Picked | None] = [None] * len(job.jobs)
-        self._parts: list[list[Parts]] = [[] for _ in job.jobs]
         self._set = 0
         """Where the round runs."""
         self._partners: list[int] = []
@@ -150,7 +182,7 @@ class _Rounds:
         self._current = current_file(job.out_folder)
         self._readings = Readings(session.read_state)
 
-    def run(self) -> CompareDone:
+    def run(self) -> Comparing:
         job = self._job
         backwards: list[int] = []
         for number, (self._set, is_counted) in enumerate(rounds_of(job)):
@@ -158,7 +190,7 @@ class _Rounds:
             if is_counted:  # backwards every other time: each runs as often before as after each other one
                 backwards = [] if backwards else order[::-1]
             try:
-                failed = self._round(number, order, is_counted=is_counted)
+                failed = yield from self._round(number, order, is_counted=is_counted)
             except _Wrong as error:
                 return CompareDone((), (), {error.place: error.why}, seen_wrong=error.seen)
             if failed is not None:
@@ -167,13 +199,12 @@ class _Rounds:
         picked = tuple(each for each in self._picked if each is not None)
         samples_ms = tuple(tuple(row) for row in self._samples_ms)
         wall_ms = tuple(tuple(row) for row in self._wall_ms)
-        parts = tuple(tuple(row) for row in self._parts) if job.has_parts else ()
         conditions = self._readings.conditions
-        return CompareDone(
-            picked, samples_ms, {}, wall_ms, conditions=conditions, timer=self._session.timer, parts=parts
-        )
+        return CompareDone(picked, samples_ms, {}, wall_ms, conditions=conditions, timer=self._session.timer)
 
-    def _round(self, number: int, order: Sequence[int], *, is_counted: bool) -> Mapping[int, str] | None:
+    def _round(
+        self, number: int, order: Sequence[int], *, is_counted: bool
+    ) -> Generator[int | Places, PartsJob | None, Mapping[int, str] | None]:
         """One launch of each; which one failed and why, or None."""
         own = [launch_secret(self._job.secret, number * len(order) + place) for place in order]
         by_place = dict(zip(order, own, strict=True))
@@ -188,10 +219,12 @@ class _Rounds:
             if place in (0, partner) and partner:
                 self._hold_against_other(place, partner, by_place[0])
             if is_counted:
-                self._pick(place, by_place[place])
                 if self._job.has_parts:
-                    job = self._job.jobs[place]
-                    self._parts[place].append(drawn_parts(self._arena, self._set, job, by_place[place]))
+                    look = yield place
+                    while look is not None and look.seed is not None:
+                        look = yield self._looked_at(place, by_place[place], look.seed, is_picked=look.is_picked)
+                elif self._is_picked(place):
+                    self._pick(place, by_place[place])
                 self._samples_ms[place].append(elapsed_ms)
                 self._wall_ms[place].append(wall_ms)
         return None
@@ -239,11 +272,24 @@ class _Rounds:
         folder = compared_folder(self._job.out_folder, place)
         return self._arena.write(self._set, folder, self._job.jobs[place], is_all=True)
 
-    def _pick(self, place: int, secret: int) -> None:
+    def _is_picked(self, place: int) -> bool:
         """Each round is picked as likely as any other, and none is known to be before it ran."""
-        left = self._job.rounds - len(self._samples_ms[place])
-        if self._picked[place] is None and secrets.randbelow(left) == 0:
-            self._picked[place] = Picked(secret, self._write(place))
+        return self._picked[place] is None and is_drawn(self._job.rounds - len(self._samples_ms[place]))
+
+    def _pick(self, place: int, secret: int) -> None:
+        self._picked[place] = Picked(secret, self._write(place))
+
+    def _looked_at(self, place: int, secret: int, seed: int, *, is_picked: bool) -> Places:
+        job = self._job.jobs[place]
+        found = _read(self._arena, self._set, job, places_of(job, seed))
+        if is_picked:
+            self._pick(place, secret)
+        return found
+
+
+def is_drawn(left: int) -> bool:
+    """Whether this one is drawn of those that are left, itself included."""
+    return secrets.randbelow(left) == 0
 
 
 # Every launch held against the baseline, elsewhere --------------------------------------------------------------------
@@ -259,15 +305,6 @@ class AgainJob:
     parts: Sequence[Parts]
 
 
-def drawn_parts(arena: Arena, set_index: int, job: Job, secret: int) -> Parts:
-    """Parts of what the last launch wrote, at places that were not known before it ended.
-
-    They are drawn in the process that the kernel ran in: one that answers in its place may choose them.
-    """
-    places = {spec.name: dict.fromkeys(_drawn_offsets(spec.byte_count), b"") for spec in results_of(job)}
-    return _read(arena, set_index, job, (secret, places))
-
-
 def launch_again(session: DeviceSession, module: Module, job: AgainJob) -> tuple[Parts, ...]:
     """As launches of the comparison began, from the same inputs."""
     rng, found = np.random.default_rng(), []
@@ -277,7 +314,7 @@ def launch_again(session: DeviceSession, module: Module, job: AgainJob) -> tuple
             arena.make_ready(0, job.job, rng=rng, secret=each[0])
             session.time(launches)
             session.synchronize()
-            found.append(_read(arena, 0, job.job, each))
+            found.append((each[0], _read(arena, 0, job.job, each[1])))
     return tuple(found)
 
 
@@ -291,48 +328,28 @@ def differing(parts: Parts, expected: Parts, limits: Mapping[str, Closeness | No
     return None
 
 
-def are_parts(parts: object, job: Job, launch_secrets: Sequence[int]) -> bool:
-    """Whether these are parts of every result of launches with these secrets; never an exception.
+def are_parts(found: object, job: Job, seed: int) -> bool:
+    """Whether these are whole parts of every result at the places that `seed` draws; never an exception.
 
-    Another process answered with them, perhaps a kernel in its place. That process draws the places, too: whether they
-    are random cannot be seen here, only that they are as many as there should be, in order, inside, and whole.
+    Another process answered with them, perhaps a kernel in its place.
     """
     byte_counts = {spec.name: spec.byte_count for spec in results_of(job)}
-    try:
-        return (
-            isinstance(parts, tuple)
-            and len(parts) == len(launch_secrets)
-            and all(_is_part(each, secret, byte_counts) for each, secret in zip(parts, launch_secrets, strict=True))
-        )
-    except (TypeError, ValueError, AttributeError):
-        return False
-
-
-def _is_part(part: object, secret: int, byte_counts: Mapping[str, int]) -> bool:
-    if not (isinstance(part, tuple) and len(part) == 2):
-        return False
-    own, by_name = part
     return (
-        type(own) is int
-        and own == secret
-        and type(by_name) is dict
-        and by_name.keys() == byte_counts.keys()
-        and all(_are_places(by_name[name], byte_count) for name, byte_count in byte_counts.items())
+        type(found) is dict
+        and found.keys() == byte_counts.keys()
+        and all(
+            _are_runs(found[name], list(offsets), byte_counts[name]) for name, offsets in places_of(job, seed).items()
+        )
     )
 
 
-def _are_places(places: object, byte_count: int) -> bool:
-    """Whether these are runs of a result of so many bytes, by offset, as `_drawn_offsets` draws them."""
-    if type(places) is not dict or any(type(offset) is not int for offset in places):
-        return False
-    offsets = list(places)
+def _are_runs(runs: object, offsets: Sequence[int], byte_count: int) -> bool:
+    """Whether these are the runs of a result of so many bytes at these offsets, in their order."""
     return (
-        len(offsets) == min(RUNS, -(-byte_count // RUN_BYTES))
-        and offsets == sorted(offsets)
-        and all(offset % RUN_BYTES == 0 and 0 <= offset < byte_count for offset in offsets)
-        and all(
-            type(run) is bytes and len(run) == min(RUN_BYTES, byte_count - offset) for offset, run in places.items()
-        )
+        type(runs) is dict
+        and all(type(offset) is int for offset in runs)
+        and list(runs) == offsets
+        and all(type(run) is bytes and len(run) == min(RUN_BYTES, byte_count - offset) for offset, run in runs.items())
     )
 
 
@@ -340,15 +357,16 @@ def _holds(limit: Closeness, one: bytes, other: bytes) -> bool:
     return limit.holds(np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8))
 
 
-def _drawn_offsets(byte_count: int) -> list[int]:
-    if byte_count <= RUNS * RUN_BYTES:
-        return list(range(0, byte_count, RUN_BYTES))
-    drawn = secrets.SystemRandom().sample(range(-(-byte_count // RUN_BYTES)), RUNS)
+def places_of(job: Job, seed: int) -> Places:
+    """The offsets of each result that `seed` draws, without what is there yet."""
+    return {spec.name: dict.fromkeys(_drawn_offsets(spec, seed), b"") for spec in results_of(job)}
+
+
+def _drawn_offsets(spec: BufferSpec, seed: int) -> list[int]:
+    count = -(-spec.byte_count // RUN_BYTES)
+    drawn = random.Random(f"{seed}/{spec.name}").sample(range(count), min(RUNS, count))
     return [RUN_BYTES * each for each in sorted(drawn)]
 
 
-def _read(arena: Arena, set_index: int, job: Job, parts: Parts) -> Parts:
-    return parts[0], {
-        name: {offset: arena.read(set_index, job, name, offset, RUN_BYTES) for offset in places}
-        for name, places in parts[1].items()
-    }
+def _read(arena: Arena, set_index: int, job: Job, places: Places) -> Places:
+    return {name: arena.read(set_index, job, name, offsets, RUN_BYTES) for name, offsets in places.items()}

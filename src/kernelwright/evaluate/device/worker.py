@@ -7,7 +7,7 @@ search.
 CheckJob    guards, poison, inputs -> one launch of all steps -> every buffer with its guards in `out_folder`
 QuickJob    both at once, with outputs compared on the device (see `fast_check`)
 TimeJob     warm-up, then samples, each on inputs of its own; what one of them wrote is written out too
-CompareJob  several candidates measured in rounds, each round in a new random order
+CompareJob  several candidates measured in rounds, each round in a new random order; a PartsJob after each launch
 AgainJob    the baseline on the inputs of a comparison's launches, with parts of what it writes
 SetUpJob    a candidate's first launch in a process of its own (see `first_launch`)
 ```
@@ -26,7 +26,17 @@ from kernelwright.backend.base import Artifact, DeviceInfo, DeviceSession, Modul
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.device.arena import Arena, Job
-from kernelwright.evaluate.device.comparison import AgainJob, CompareDone, CompareJob, compare, launch_again
+from kernelwright.evaluate.device.comparison import (
+    AgainJob,
+    CompareDone,
+    CompareJob,
+    Comparing,
+    PartsJob,
+    Places,
+    compare,
+    continued,
+    launch_again,
+)
 from kernelwright.evaluate.device.conditions import Readings
 from kernelwright.evaluate.device.fast_check import QuickBench, QuickJob
 from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, FirstLaunch, SetUpJob
@@ -175,6 +185,7 @@ class DeviceWorker:
         self._store = InputStore(session, limit_bytes=kept_bytes)
         self._bench = QuickBench(session, self._store)
         self._first: FirstLaunch | None = None
+        self._comparing: Comparing | None = None
 
     def handle(self, job: object) -> object:
         """Run one job; raises `BuildFailed`, `LaunchFailed` or `InfrastructureError`."""
@@ -186,7 +197,7 @@ class DeviceWorker:
             case QuickJob():
                 baseline = self._module(job.timing.baseline.artifact) if job.timing else None
                 return self._bench.look(self._module(job.job.artifact), baseline, job)
-            case CompareJob():
+            case CompareJob() | PartsJob():
                 return self._compare(job)
             case AgainJob():
                 return launch_again(self._session, self._module(job.job.artifact), job)
@@ -265,10 +276,16 @@ class DeviceWorker:
         )
         return TimeDone(measurement, tuple(loop.wall_ms), picked, has_kept)
 
-    def _compare(self, job: CompareJob) -> CompareDone:
-        self._forget()  # a comparison needs much memory, and takes its inputs from their files
-        modules = [self._module(each.artifact) for each in job.jobs]
-        return compare(self._session, modules, job)
+    def _compare(self, job: CompareJob | PartsJob) -> int | Places | CompareDone:
+        if isinstance(job, CompareJob):
+            self._comparing = None  # one that nobody goes on with gives its memory back
+            self._forget()  # a comparison needs much memory, and takes its inputs from their files
+            modules = [self._module(each.artifact) for each in job.jobs]
+            self._comparing = compare(self._session, modules, job)
+            return continued(self._comparing, None)
+        if self._comparing is None:  # it began in a process that is gone
+            raise RuntimeError("the comparison's process ended between two launches")
+        return continued(self._comparing, job)
 
     def _first_launch(self, job: SetUpJob | DrawJob | FireJob) -> float | None:
         if isinstance(job, SetUpJob):

@@ -25,10 +25,14 @@ from kernelwright.evaluate.device.comparison import (
     AgainJob,
     CompareDone,
     CompareJob,
+    Parts,
+    PartsJob,
+    Places,
     are_parts,
     compared_folder,
     current_file,
     differing,
+    is_drawn,
     secrets_of,
 )
 from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
@@ -433,16 +437,50 @@ def _try_to_compare(process: DeviceProcess, job: CompareJob, watch: Watch) -> tu
     launches = (job.rounds + COMPARE_WARMUP_COUNT) * len(job.jobs)
     start_s = time.monotonic()
     try:
-        done = process.call_unless_killed(job, LOAD_TIMEOUT_S + launches * watch.patience_s, watch)
+        timeout_s = LOAD_TIMEOUT_S + launches * watch.patience_s
+        done = process.unless_killed(lambda: _asked(process, job, timeout_s, watch))
     except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
         process.refuse_when_closed()
         return None, str(error)
-    if not (isinstance(done, CompareDone) and _is_answer(done, job)):
+    if done is None:
         return None, "what the worker answered are no times: a kernel has spoken in its place"
     return replace(done, spent_s=time.monotonic() - start_s), ""
 
 
-def _is_answer(done: CompareDone, job: CompareJob) -> bool:
+def _asked(process: DeviceProcess, job: CompareJob, timeout_s: float, watch: Watch) -> CompareDone | None:
+    """The worker's answer, with parts of what launches wrote; None: it is not what was asked for.
+
+    Which parts those are, and which launches are judged, is drawn here once a launch has ended.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    places = range(len(job.jobs))
+    launch_secrets = [secrets_of(job, place) for place in places]
+    parts: list[list[Parts]] = [[] for _ in places]
+    picked: dict[int, Picked] = {}
+
+    def ask(asked: object) -> object:
+        return process.call_worker(asked, deadline_s - time.monotonic(), watch)
+
+    place = ask(job)
+    while not isinstance(place, CompareDone):
+        if type(place) is not int or place not in places or len(parts[place]) == job.rounds:
+            return None
+        done_count = len(parts[place])
+        seed, is_picked = new_secret(), place not in picked and is_drawn(job.rounds - done_count)
+        found = ask(PartsJob(seed, is_picked))
+        if not are_parts(found, job.jobs[place], seed):
+            return None
+        secret = launch_secrets[place][done_count]
+        if is_picked:
+            picked[place] = Picked(secret)
+        parts[place].append((secret, cast("Places", found)))
+        place = ask(PartsJob())
+    return replace(place, parts=tuple(map(tuple, parts))) if _is_answer(place, job, parts, picked) else None
+
+
+def _is_answer(
+    done: CompareDone, job: CompareJob, parts: Sequence[Sequence[Parts]], picked: Mapping[int, Picked]
+) -> bool:
     """Whether the worker's answer is of the kind that was asked for; one that a kernel forges may hold anything."""
     try:
         if done.failed:
@@ -450,7 +488,13 @@ def _is_answer(done: CompareDone, job: CompareJob) -> bool:
                 type(place) is int and 0 <= place < len(job.jobs) and isinstance(why, str)
                 for place, why in done.failed.items()
             )
-        return _are_times(done, len(job.jobs), job.rounds) and _has_parts(done, job)
+        return _are_times(done, len(job.jobs), job.rounds) and (
+            not job.has_parts
+            or (
+                all(len(row) == job.rounds for row in parts)
+                and all(done.picked[place] == picked[place] for place in range(1, len(job.jobs)))
+            )
+        )
     except (TypeError, ValueError, AttributeError, OverflowError):
         return False
 
@@ -471,19 +515,6 @@ def _are_times(done: CompareDone, job_count: int, rounds: int) -> bool:
         and all(isinstance(each, Picked) for each in done.picked)
         and all(math.isfinite(each) for row in rows for each in row)
         and all(each > 0 for row in done.samples_ms for each in row)
-    )
-
-
-def _has_parts(done: CompareDone, job: CompareJob) -> bool:
-    """Whether parts of what each candidate's launches wrote are there, where they are wanted."""
-    if not job.has_parts:
-        return True
-    return (
-        isinstance(done.parts, tuple)
-        and len(done.parts) == len(job.jobs)
-        and all(
-            are_parts(done.parts[place], job.jobs[place], secrets_of(job, place)) for place in range(1, len(job.jobs))
-        )
     )
 
 

@@ -15,13 +15,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType, UnionType
+from typing import TypeVar
 
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
 from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.layout import layouts_for
 from kernelwright.evaluate.device.arena import Job
-from kernelwright.evaluate.device.comparison import AgainJob, CompareDone, CompareJob
+from kernelwright.evaluate.device.comparison import (
+    AgainJob,
+    CompareDone,
+    CompareJob,
+    PartsJob,
+)
 from kernelwright.evaluate.device.fast_check import OutputBounds, QuickJob
 from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
@@ -68,7 +74,8 @@ _ANSWER_OF: Mapping[type, type | UnionType] = {
     CheckJob: CheckDone,
     TimeJob: TimeDone,
     QuickJob: tuple | str,
-    CompareJob: CompareDone,
+    CompareJob: int | CompareDone,
+    PartsJob: dict | int | CompareDone,
     StressJob: StressDone,
     SetUpJob: NoneType,
     DrawJob: NoneType,
@@ -79,6 +86,9 @@ _ANSWER_OF: Mapping[type, type | UnionType] = {
     AgainJob: tuple,
 }
 """By job of a device worker. A kernel that shares its processor can write into the channel, too."""
+
+
+T = TypeVar("T")
 
 
 class DeviceProcess:
@@ -243,18 +253,22 @@ class DeviceProcess:
         return {built.artifact.unit.id for built in (self.baseline or {}).values()}
 
     def call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
-        """The job's result; where something outside killed the worker, a fresh one gets a second chance with it.
+        """The job's result, as `unless_killed` asks for it."""
+        return self.unless_killed(lambda: self.call_worker(job, timeout_s, watch))
+
+    def unless_killed(self, ask: Callable[[], T]) -> T:
+        """What the worker says; where something outside killed it, a fresh one gets a second chance.
 
         So it does where the worker raised what no job raises: an earlier candidate may have taken its files away.
         """
         try:
-            return self.call_worker(job, timeout_s, watch)
+            return ask()
         except WorkerDied as error:
             if error.signal_name not in _SIGNALS_FROM_OUTSIDE:
                 raise
         except RemoteError:
             self.end_worker()
-        return self.call_worker(job, timeout_s, watch)
+        return ask()
 
     def prove_machine_works(self, failed: Failed) -> None:
         """Run the baseline on a fresh worker.
