@@ -85,10 +85,51 @@ def test_products_of_float16_are_summed_in_float32(tmp_path):
     assert "tl.zeros((BLOCK_Y, BLOCK), tl.float32)" in text
 
 
-def test_another_sum_than_that_of_products_is_no_dot(tmp_path):
-    source = PLAIN["matmul_tiled"].source.replace("acc += sa", "acc += 1.001f * sa", 1)
+def test_a_product_of_tiles_may_have_more_factors(tmp_path):
+    source = PLAIN["matmul_tiled"].source.replace("acc += sa", "acc += 1.5f * sa", 1)
+    text = text_of(written(tmp_path, "matmul_tiled", source=source))
+    assert "1.5 * tl.load(a + " in text
+    assert text.count("tl.dot(") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("sa[ty][i] * sb[i][tx]", "sa[ty][i] + sb[i][tx]"),  # zeros beyond the end would count
+        ("sa[ty][i] *", "sa[ty][i + 1] *"),  # of the next row
+        ("p * T + tx < k ?", "p * T + tx < n ?"),  # beyond the end of a
+        ("sa[ty][i] *", "sa[i][ty] *"),  # what another row's thread copied, for another row
+        ("acc += sa", "acc = 0.5f * acc + sa"),
+    ],
+)
+def test_another_sum_than_that_of_products_is_no_dot(tmp_path, old, new):
+    assert old in PLAIN["matmul_tiled"].source
+    source = PLAIN["matmul_tiled"].source.replace(old, new, 1)
     with pytest.raises(UsageError, match=r"line \d+"):
         written(tmp_path, "matmul_tiled", source=source)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("r < rows;", "r < rows && x[r] < 2.0f;", "ends by more"),
+        ("for (int r = 0; r < rows; ++r) acc += x[r * cols + c];",
+         "int r = 0; do { acc += x[r * cols + c]; ++r; } while (r < rows);", "how a loop counts"),
+        ("r < rows; ++r", "r < rows - r; ++r", "end changes"),
+    ],
+)  # fmt: skip
+def test_a_loop_that_ends_otherwise_is_refused(tmp_path, old, new, reason):
+    assert old in PLAIN["column_sums"].source
+    source = PLAIN["column_sums"].source.replace(old, new, 1)
+    with pytest.raises(UsageError, match=reason):
+        written(tmp_path, "column_sums", source=source)
+
+
+def test_a_loop_ends_at_the_first_of_its_bounds(tmp_path):
+    source = PLAIN["column_sums"].source.replace("r < rows;", "r <= rows - 1 && c > r;", 1)
+    text = text_of(written(tmp_path, "column_sums", source=source))
+    assert "tl.minimum((" in text
+    assert "r < tl.minimum(" in text
 
 
 @pytest.mark.parametrize(

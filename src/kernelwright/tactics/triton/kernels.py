@@ -22,10 +22,11 @@ from kernelwright.tactics.common.loop_reductions import Operation
 from kernelwright.tactics.launch.plain_launch import plain_subject
 from kernelwright.tactics.launch.warp_rows import one_warp_a_block
 from kernelwright.tactics.reductions.inline_reductions import outlined
+from kernelwright.tactics.tiling.unstaged import unstaged
 from kernelwright.tactics.triton import loops
 from kernelwright.tactics.triton.dots import write_dot
+from kernelwright.tactics.triton.global_places import by_global_places
 from kernelwright.tactics.triton.layout import PLACES, Layout
-from kernelwright.tactics.triton.products import plain_product
 from kernelwright.tactics.triton.text import Writer, body_text
 from kernelwright.tactics.triton.values import names_in_triton
 from kernelwright.template.header import Header, expressions, launch_step
@@ -122,7 +123,9 @@ def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Cal
     for each in forms:
         yield _threads, partial(_as_it_is, each)
         yield _threads, partial(plain_subject, each)
-    yield _threads, partial(plain_product, subject)
+    for each in forms:
+        yield _threads, partial(by_global_places, each)
+        yield _threads, partial(_unstaged, each)
     for each in forms:
         for turned in (_as_it_is, one_warp_a_block):
             for is_free in (True, False):
@@ -131,6 +134,10 @@ def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Cal
 
 def _as_it_is(subject: Subject) -> Subject:
     return subject
+
+
+def _unstaged(subject: Subject) -> Subject:
+    return by_global_places(unstaged(subject))
 
 
 def _outlined(turned: Callable[[Subject], Subject], subject: Subject) -> Subject:
