@@ -124,12 +124,13 @@ def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Cal
         yield _threads, partial(_as_it_is, each)
         yield _threads, partial(plain_subject, each)
     for each in forms:
-        yield _threads, partial(by_global_places, each)
         yield _threads, partial(_unstaged, each)
     for each in forms:
         for turned in (_as_it_is, one_warp_a_block):
             for is_free in (True, False):
                 yield partial(_rows, is_free=is_free), partial(_outlined, turned, each)
+    for each in forms:
+        yield _threads, partial(by_global_places, each)
 
 
 def _as_it_is(subject: Subject) -> Subject:
