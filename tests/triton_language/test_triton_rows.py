@@ -85,6 +85,27 @@ def test_products_of_float16_are_summed_in_float32(tmp_path):
     assert "tl.zeros((BLOCK_Y, BLOCK), tl.float32)" in text
 
 
+def test_places_that_no_thread_of_the_source_had_do_nothing(tmp_path):
+    folder = written(tmp_path, "tiles_without_bounds")
+    template = load_template(load_problem(folder))
+    assert {name: each.text for name, each in template.defines.items()} == {
+        "END_X": "(N // 16) * (16)", "END_Y": "(M // 16) * (16)"
+    }  # fmt: skip
+    assert "mask=(in_x & in_y))" in text_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("__float2int_rn(x[i])", "tl.cast(libdevice.rint("), ("__float2int_rz(x[i])", "tl.cast(libdevice.trunc("),
+        ("__float2int_rd(x[i])", "tl.cast(tl.floor("), ("copysignf(1.0f, x[i])", "libdevice.copysign("),
+    ],
+)  # fmt: skip
+def test_what_rounds_is_told_apart(tmp_path, call, text):
+    source = PLAIN["rounded"].source.replace("rintf(x[i])", call)
+    assert text in text_of(written(tmp_path, "rounded", source=source))
+
+
 def test_a_product_of_tiles_may_have_more_factors(tmp_path):
     source = PLAIN["matmul_tiled"].source.replace("acc += sa", "acc += 1.5f * sa", 1)
     text = text_of(written(tmp_path, "matmul_tiled", source=source))

@@ -81,6 +81,8 @@ def _words(subject: Subject) -> _Words:
         else:
             values[f"thread.{axis}"] = named(f"global.{axis}") - named(f"block.{axis}") * constant(size)
         texts[f"global.{axis}"] = _name(axis)
+        if _name(axis) in subject.source:
+            raise Unfit(f"its source has a name {_name(axis)}")
     return _Words(subject, values, texts)
 
 
@@ -121,16 +123,28 @@ def _declared(words: _Words) -> Iterator[Edit]:
 def _elements(words: _Words) -> Iterator[Edit]:
     """Elements of arrays that are arguments, by their places in these."""
     subject = words.subject
-    changed = nodes.assigned_names(subject.analysis.function.body)
-    found = {node.place.span for node in nodes.walk(subject.analysis.function.body) if isinstance(node, nodes.Element)}
+    body = subject.analysis.function.body
+    changed = nodes.assigned_names(body) | nodes.declared_names(body)
+    places = dict(_places(body))
     for access in subject.analysis.facts.accesses:
         array = subject.analysis.facts.arrays.get(access.array)
         if array is None or not array.is_parameter or access.array in changed or access.element is None:
             continue
-        is_plain = access.span in found and access.is_exact and access.width == ONE and not access.inlined_in
+        place = places.get(access.span)
+        is_plain = place is not None and access.is_exact and access.width == ONE and not access.inlined_in
         text = words.said(access.element) if is_plain else None
-        if text is not None:
-            yield Edit(access.span, f"{access.array}[{text}]")
+        if place is not None and text is not None:
+            yield Edit(place, f"{access.array}[{text}]")
+
+
+def _places(body: nodes.Block) -> Iterator[tuple[Span, Span]]:
+    """Where facts find accesses, which for stores is the statement, and where the element is."""
+    for node in nodes.walk(body):
+        match node:
+            case nodes.Element():
+                yield node.place.span, node.place.span
+            case nodes.Assign(target=nodes.Element(place=place)) | nodes.Update(operand=nodes.Element(place=place)):
+                yield node.place.span, place.span
 
 
 def _conditions(words: _Words) -> Iterator[Edit]:
