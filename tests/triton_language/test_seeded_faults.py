@@ -236,7 +236,19 @@ def away(x):
     tl.store(x + 1000, 1.0)
 
 
-for kernel in (same, ordered, different, read_first, away):
+@triton.jit
+def several(x):
+    at = tl.arange(0, 4)
+    tl.store(x + at // 2, at.to(tl.float32), mask=at < 3 + tl.program_id(0))
+
+
+@triton.jit
+def alike(x):
+    at = tl.arange(0, 4)
+    tl.store(x + at // 2, (at // 2).to(tl.float32))
+
+
+for kernel in (same, ordered, different, read_first, away, several, alike):
     x = torch.arange(1.0, 6.0)
     try:
         with accesses(interpreter, {"x": x}) as seen:
@@ -259,6 +271,8 @@ def test_only_programs_whose_order_counts_race(tmp_path):
         "program (1, 0, 0) changes what another one wrote, at byte 0 of 'x' ['x']",
         "program (1, 0, 0) changes what another one reads, at byte 4 of 'x' ['x']",
         "program (0, 0, 0) leaves the memory that it was given, at byte 4,000 of 'x', which has 20",
+        "program (0, 0, 0) stores several values in one element, at byte 0 of 'x' ['x']",
+        "None ['x']",
     ]
 
 
