@@ -48,22 +48,23 @@ def by_global_places(subject: Subject) -> Subject:
     """The kernel with its index arithmetic in places among all threads, as far as these are all that it needs.
 
     Raises:
-        Unfit: its blocks have no known number of threads, or it says everything so already.
+        Unfit: its blocks have no known number of threads, or it says everything so and declares nothing unused.
     """
     words = _words(subject)
     edits = _outermost([*_declared(words), *_elements(words), *_conditions(words)])
-    if not edits:
-        raise Unfit("no index of it is made of a block and a place in it")
     names = [name for name in words.texts.values() if any(name in each.replacement for each in edits)]
     dtype = "long" if _is_wide(subject) else "int"
     dtype = "long long" if dtype == "long" and subject.language != "opencl" else dtype
     head = "".join(
         f" const {dtype} {name} = {_query(subject, name[-1])};" for name in map(_name, AXES) if name in names
     )
-    body = subject.analysis.function.body
-    made = replace(subject, source=apply(subject.source, [*edits, insertion(body.place.span.start + 1, head)]))
+    if head:
+        edits.append(insertion(subject.analysis.function.body.place.span.start + 1, head))
+    made = replace(subject, source=apply(subject.source, edits))
     while (rest := _without_unused(made)) != made.source:
         made = replace(made, source=rest)
+    if made.source == subject.source:
+        raise Unfit("no index of it is made of a block and a place in it")
     return made
 
 
