@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from textwrap import indent
 
 import numpy as np
 import pytest
-from triton_plain_kernels import PLAIN
+from triton_plain_kernels import PLAIN, TILES
 
 from kernelwright.cli.commands.infer import KernelWords
 from kernelwright.cli.commands.init import run_init
@@ -22,7 +24,7 @@ from kernelwright.tuning.untimed.interpret import interpret
 
 
 def written(tmp_path, name, *, source=None):
-    plain = PLAIN[name]
+    plain = {**PLAIN, **TILES}[name]
     file = tmp_path / f"{name}{plain.suffix}"
     file.write_text(plain.source if source is None else source)
     words = KernelWords(file, plain.words, out=tmp_path / "problem", triton=True, **plain.launch)
@@ -61,6 +63,52 @@ def test_a_plain_kernel_in_triton_computes_what_it_computed(tmp_path, name):
     with_numpy(folder, PLAIN[name].reference)
     settings = TuneSettings(budget=Budget(evaluations=2), build_processes=1, data_seed=1)
     assert len(interpret(folder, settings=settings).passed) == 2
+
+
+IN_ONE_PROCESS = """import sys
+
+import numpy as np
+import torch
+from pathlib import Path
+from kernelwright.backend.interpreter.session import launch_interpreted, start_interpreter
+from kernelwright.problem.load.problem import load_problem
+from kernelwright.template.load import load_template
+
+start_interpreter()
+problem = load_problem(Path(sys.argv[1]))
+template = load_template(problem)
+sys.path.insert(0, sys.argv[1])
+(step,) = template.steps
+kernel = getattr(__import__(template.file.stem), step.entry)
+sizes = dict(problem.workloads[0].sizes)
+rng = np.random.default_rng(3)
+arrays = {}
+for each in problem.arguments:
+    if each.role != "scalar":
+        shape = [e.evaluate(sizes) for e in each.shape]
+        given = rng.standard_normal(shape).astype(np.float32) if each.role == "input" else np.full(shape, np.nan)
+        arrays[each.name] = torch.from_numpy(given.astype(np.float32))
+A, B, C = (arrays[name].numpy() for name in "ABC")
+expected = A.astype(np.float64) @ B.astype(np.float64).reshape(*A.shape[:-2], A.shape[-1], -1)
+for choice in (0, 1):
+    config = {**sizes, **{each.name: each.values[choice] for each in template.parameters}}
+    constants = {name: each.evaluate(config) for name, each in template.defines.items()}
+    own = {"num_warps", "num_stages"}
+    given = {**arrays, **{name: each for name, each in {**config, **constants}.items() if name not in own}}
+    launch_interpreted(kernel, tuple(int(each.evaluate(config)) for each in step.grid), given)
+    print(np.allclose(C.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4))
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", TILES)
+def test_products_through_shared_memory_compute_what_they_computed(tmp_path, name):
+    pytest.importorskip("triton")
+    pytest.importorskip("torch")
+    folder = written(tmp_path, name)
+    (tmp_path / "run.py").write_text(IN_ONE_PROCESS)
+    done = subprocess.run([sys.executable, tmp_path / "run.py", folder], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "True"], done.stderr
 
 
 def test_rows_are_walked_in_tiles_or_taken_whole(tmp_path):
