@@ -281,23 +281,6 @@ __global__ void matmul_tiled(const float *a, const float *b, float *c, int m, in
         reference="""return (a.reshape(48, 80) @ b.reshape(80, 64)).reshape(-1)""",
         launch={"grid": "(n + 15) // 16,(m + 15) // 16", "block": "16,16"},
     ),
-    "part_of_columns": Plain(
-        source="""
-__global__ void part_of_columns(const float *x, float *part, int rows, int cols, int chunk) {
-    int c = blockIdx.x * blockDim.x + threadIdx.x, b = blockIdx.y;
-    if (c < cols) {
-        float acc = 0.0f;
-        for (int r = b * chunk; r < (b + 1) * chunk && r < rows; ++r) acc += x[r * cols + c];
-        part[b * cols + c] = acc;
-    }
-}
-""",
-        words=("rows=300", "cols=75", "chunk=64"),
-        reference="""v = np.zeros((320, 75))
-v[:300] = x.reshape(-1, 75)[:300]
-return v.reshape(5, 64, 75).sum(1)""",
-        launch={"grid": "(cols + 127) // 128,(rows + chunk - 1) // chunk", "block": "128"},
-    ),
     "rounded": Plain(
         source="""
 __global__ void rounded(const float *x, float *y) {
