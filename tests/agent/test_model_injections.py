@@ -52,6 +52,12 @@ SOURCES = {
     "joined-with-an-empty-line": '// a \\\\\n\nstatic void f(void) { asm("trap;"); }\n' + K % "",
     "joined-with-an-empty-line-include": '// a \\\\\n\n#include "/etc/passwd"\n' + K % "",
     "joined-with-an-empty-line-pragma": "// a \\\\\n\n#pragma weak f = system\n" + K % "",
+    "header-in-a-comment": (
+        '/*\n// /// kernelwright\n// # */\n// [launch]\n// grid = ["1"]\n// block = ["1"]\n// ///\n'
+        + C % ""
+        + '\n// */ #include "/etc/passwd"\n'
+    ),
+    "header-that-ends-a-comment": "/*\n// /// kernelwright\n// # */\n// ///\n" + K % "" + "// */ void f() {}\n",
     "path-behind-a-comment": K % '/* #include */ __constant char *s = "/etc/passwd";',
     "dollar": "int back$door(int);\n" + K % "x[0] = back$door(1);",
     "digit-separator": '__device__ int q = 1\'2 + "a\'/*"[0]; __device__ void f() { asm("trap;"); } //*/\n' + C % "",

@@ -293,6 +293,19 @@ ATTACKS: dict[str, tuple[str, str]] = {
         "line 6 ends with a backslash",
     ),
     "type-parameter": (HEAD + "@triton.jit\ndef k[T: exec('1')](x):\n    pass\n", "line 6 "),
+    "header-in-text": (
+        # taken out, it takes the end of the first text along: what is text here is code there
+        '"""\n# /// kernelwright\n# [parameters]\n# A = { values = [1, 2], default = 1, why = """\n# a""" }\n'
+        '# [launch]\n# entry = "k"\n# grid = ["1"]\n# ///\n'
+        + HEAD
+        + '@triton.jit\ndef k(x):\n    """\nimport os\n"""\n    pass\n# """\n',
+        "its header stands inside a text",
+    ),
+    "header-in-block-text": ('"""/*\n/// kernelwright\nnames = []\n///\n*/"""\n' + kernel("pass"), "inside a text"),
+    "header-in-function": (
+        HEAD + '@triton.jit\ndef k(x):\n    """\n    # /// kernelwright\n    # ///\n    """\n    pass\n',
+        "its header stands inside a text",
+    ),
     # what would only cost time
     "large-number": (kernel(f"x = {10**30}"), "more than 64 bits"),
     "huge-number": (kernel(f"x = {'9' * 5000}"), ""),
@@ -300,6 +313,10 @@ ATTACKS: dict[str, tuple[str, str]] = {
     "huge-number-as-function": (kernel(f"x = (0x{'f' * 5000})(1)"), "call functions by their names"),
     "long": (kernel("x = 1\n" * 20_000), "at most 100000 are taken"),
     "deep-operators": (kernel(f"x = {'-' * 200}n"), "more than 80 levels"),
+    "many-branches": (kernel("if n:\n    pass\n" + "elif n:\n    pass\n" * 3000), "shorter expressions"),
+    "many-subscripts": (kernel("x = n" + "[0]" * 30_000), "shorter expressions"),
+    "many-calls": (kernel("x = n" + ".to(n)" * 15_000), "shorter expressions"),
+    "many-words": (kernel("x = " + "not " * 20_000 + "n"), "shorter expressions"),
     "very-deep-operators": (kernel(f"x = {'~' * 20_000}n"), ""),
     "deep-brackets": (kernel(f"x = {'(' * 5000}n{')' * 5000}"), ""),
     "no-python": (kernel("x = = 1"), "line 7 is no Python"),

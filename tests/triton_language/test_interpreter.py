@@ -16,7 +16,7 @@ from kernelwright.errors import BaselineFailed, MissingDependency, UsageError
 from kernelwright.evaluate.device.probe import ProbeReport, select_device
 from kernelwright.problem.outcome import Failed
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.tuning.untimed.interpret import NOTHING_TIMED, interpret
+from kernelwright.tuning.untimed.interpret import NOT_CHECKED, NOTHING_TIMED, interpret
 
 IN_PLACE = PROBLEM.replace('x = { role = "input"', 'x = { role = "inout"').replace(
     'y = { role = "output", dtype = "float32", shape = ["n"] }\n', ""
@@ -81,7 +81,7 @@ def test_every_configuration_is_checked_and_ordered(installed, triton_problem, c
     assert run_tune(words(triton_problem())) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["timed"] is False
-    assert NOTHING_TIMED in told["notes"]
+    assert {NOT_CHECKED, NOTHING_TIMED} <= set(told["notes"])
     rows = told["configurations"]
     assert len(rows) == 4
     assert {each["outcome"] for each in rows} == {"right"}
@@ -94,6 +94,7 @@ def test_a_table_says_that_nothing_was_timed(installed, triton_problem, capsys):
     assert run_tune(words(triton_problem(), is_json=False)) == 0
     out = capsys.readouterr().out
     assert "4 of 4 feasible: 4 right" in out
+    assert NOT_CHECKED in out
     assert NOTHING_TIMED in out
     assert " ms" not in out
 

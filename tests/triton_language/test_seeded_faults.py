@@ -236,7 +236,19 @@ def away(x):
     tl.store(x + 1000, 1.0)
 
 
-for kernel in (same, ordered, different, read_first, away):
+@triton.jit
+def several(x):
+    at = tl.arange(0, 4)
+    tl.store(x + at // 2, at.to(tl.float32), mask=at < 3 + tl.program_id(0))
+
+
+@triton.jit
+def alike(x):
+    at = tl.arange(0, 4)
+    tl.store(x + at // 2, (at // 2).to(tl.float32))
+
+
+for kernel in (same, ordered, different, read_first, away, several, alike):
     x = torch.arange(1.0, 6.0)
     try:
         with accesses(interpreter, {"x": x}) as seen:
@@ -259,4 +271,73 @@ def test_only_programs_whose_order_counts_race(tmp_path):
         "program (1, 0, 0) changes what another one wrote, at byte 0 of 'x' ['x']",
         "program (1, 0, 0) changes what another one reads, at byte 4 of 'x' ['x']",
         "program (0, 0, 0) leaves the memory that it was given, at byte 4,000 of 'x', which has 20",
+        "program (0, 0, 0) stores several values in one element, at byte 0 of 'x' ['x']",
+        "None ['x']",
     ]
+
+
+FORGED = """import numpy as np
+import torch
+from kernelwright.backend.interpreter.accesses import accesses
+from kernelwright.backend.interpreter.session import start_interpreter
+
+interpreter = start_interpreter()
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def cast(x, n, B: tl.constexpr):
+    tl.store(tl.cast(n, x.dtype) + tl.arange(0, B), 1.0)
+
+
+@triton.jit
+def converted(x, n, B: tl.constexpr):
+    tl.store(x + tl.arange(0, B), tl.load((tl.zeros((B,), tl.int64) + n).to(x.dtype)))
+
+
+@triton.jit
+def difference(x, n, B: tl.constexpr):
+    tl.store(x - x.to(tl.int64) + n + tl.arange(0, B), 1.0)
+
+
+@triton.jit
+def descriptor(x, n, B: tl.constexpr):
+    made = tl.make_tensor_descriptor(x, shape=[1000000], strides=[1], block_shape=[B])
+    made.store([800000], tl.zeros((B,), tl.float32))
+
+
+@triton.jit
+def before(x, n, B: tl.constexpr):
+    tl.make_tensor_descriptor(x - 1000000, shape=[1000000], strides=[1], block_shape=[B]).load([0])
+
+
+@triton.jit
+def swap(x, n, B: tl.constexpr):
+    tl.atomic_xchg(tl.cast(n, x.dtype) + tl.arange(0, B), 1.0)
+
+
+@triton.jit
+def compared(x, n, B: tl.constexpr):
+    tl.atomic_cas(tl.cast(n, x.dtype), 0.0, 1.0)
+
+
+victim = np.zeros(64, np.float32)
+for kernel in (cast, converted, difference, descriptor, before, swap, compared):
+    x = torch.ones(64)
+    try:
+        with accesses(interpreter, {"x": x}):
+            kernel[(1,)](x, victim.ctypes.data, B=16)
+        print("ran")
+    except Exception as error:
+        print("leaves the memory that it was given" in str(error.__cause__), victim.any())
+"""
+
+
+@pytest.mark.thorough
+def test_no_address_that_a_kernel_makes_leads_out_of_its_memory(tmp_path):
+    for name in ("triton", "torch"):
+        pytest.importorskip(name, reason="not installed: pip install 'kernelwright[triton]'")
+    (tmp_path / "forged.py").write_text(FORGED)
+    done = subprocess.run([sys.executable, tmp_path / "forged.py"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["True False"] * 7

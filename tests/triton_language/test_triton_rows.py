@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from textwrap import indent
 
 import numpy as np
 import pytest
-from triton_plain_kernels import PLAIN
+from triton_plain_kernels import PLAIN, TILES
 
 from kernelwright.cli.commands.infer import KernelWords
 from kernelwright.cli.commands.init import run_init
@@ -22,7 +24,7 @@ from kernelwright.tuning.untimed.interpret import interpret
 
 
 def written(tmp_path, name, *, source=None):
-    plain = PLAIN[name]
+    plain = {**PLAIN, **TILES}[name]
     file = tmp_path / f"{name}{plain.suffix}"
     file.write_text(plain.source if source is None else source)
     words = KernelWords(file, plain.words, out=tmp_path / "problem", triton=True, **plain.launch)
@@ -63,6 +65,52 @@ def test_a_plain_kernel_in_triton_computes_what_it_computed(tmp_path, name):
     assert len(interpret(folder, settings=settings).passed) == 2
 
 
+IN_ONE_PROCESS = """import sys
+
+import numpy as np
+import torch
+from pathlib import Path
+from kernelwright.backend.interpreter.session import launch_interpreted, start_interpreter
+from kernelwright.problem.load.problem import load_problem
+from kernelwright.template.load import load_template
+
+start_interpreter()
+problem = load_problem(Path(sys.argv[1]))
+template = load_template(problem)
+sys.path.insert(0, sys.argv[1])
+(step,) = template.steps
+kernel = getattr(__import__(template.file.stem), step.entry)
+sizes = dict(problem.workloads[0].sizes)
+rng = np.random.default_rng(3)
+arrays = {}
+for each in problem.arguments:
+    if each.role != "scalar":
+        shape = [e.evaluate(sizes) for e in each.shape]
+        given = rng.standard_normal(shape).astype(np.float32) if each.role == "input" else np.full(shape, np.nan)
+        arrays[each.name] = torch.from_numpy(given.astype(np.float32))
+A, B, C = (arrays[name].numpy() for name in "ABC")
+expected = A.astype(np.float64) @ B.astype(np.float64).reshape(*A.shape[:-2], A.shape[-1], -1)
+for choice in (0, 1):
+    config = {**sizes, **{each.name: each.values[choice] for each in template.parameters}}
+    constants = {name: each.evaluate(config) for name, each in template.defines.items()}
+    own = {"num_warps", "num_stages"}
+    given = {**arrays, **{name: each for name, each in {**config, **constants}.items() if name not in own}}
+    launch_interpreted(kernel, tuple(int(each.evaluate(config)) for each in step.grid), given)
+    print(np.allclose(C.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4))
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", TILES)
+def test_products_through_shared_memory_compute_what_they_computed(tmp_path, name):
+    pytest.importorskip("triton")
+    pytest.importorskip("torch")
+    folder = written(tmp_path, name)
+    (tmp_path / "run.py").write_text(IN_ONE_PROCESS)
+    done = subprocess.run([sys.executable, tmp_path / "run.py", folder], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "True"], done.stderr
+
+
 def test_rows_are_walked_in_tiles_or_taken_whole(tmp_path):
     folder = written(tmp_path, "softmax_block")
     template = load_template(load_problem(folder))
@@ -85,10 +133,72 @@ def test_products_of_float16_are_summed_in_float32(tmp_path):
     assert "tl.zeros((BLOCK_Y, BLOCK), tl.float32)" in text
 
 
-def test_another_sum_than_that_of_products_is_no_dot(tmp_path):
-    source = PLAIN["matmul_tiled"].source.replace("acc += sa", "acc += 1.001f * sa", 1)
+def test_places_that_no_thread_of_the_source_had_do_nothing(tmp_path):
+    folder = written(tmp_path, "tiles_without_bounds")
+    template = load_template(load_problem(folder))
+    assert {name: each.text for name, each in template.defines.items()} == {
+        "END_X": "(N // 16) * (16)", "END_Y": "(M // 16) * (16)"
+    }  # fmt: skip
+    assert "mask=(in_x & in_y))" in text_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("__float2int_rn(x[i])", "tl.cast(libdevice.rint("), ("__float2int_rz(x[i])", "tl.cast(libdevice.trunc("),
+        ("__float2int_rd(x[i])", "tl.cast(tl.floor("), ("copysignf(1.0f, x[i])", "libdevice.copysign("),
+    ],
+)  # fmt: skip
+def test_what_rounds_is_told_apart(tmp_path, call, text):
+    source = PLAIN["rounded"].source.replace("rintf(x[i])", call)
+    assert text in text_of(written(tmp_path, "rounded", source=source))
+
+
+def test_a_product_of_tiles_may_have_more_factors(tmp_path):
+    source = PLAIN["matmul_tiled"].source.replace("acc += sa", "acc += 1.5f * sa", 1)
+    text = text_of(written(tmp_path, "matmul_tiled", source=source))
+    assert "1.5 * tl.load(a + " in text
+    assert text.count("tl.dot(") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("sa[ty][i] * sb[i][tx]", "sa[ty][i] + sb[i][tx]"),  # zeros beyond the end would count
+        ("sa[ty][i] *", "sa[ty][i + 1] *"),  # of the next row
+        ("p * T + tx < k ?", "p * T + tx < n ?"),  # beyond the end of a
+        ("sa[ty][i] *", "sa[i][ty] *"),  # what another row's thread copied, for another row
+        ("acc += sa", "acc = 0.5f * acc + sa"),
+    ],
+)
+def test_another_sum_than_that_of_products_is_no_dot(tmp_path, old, new):
+    assert old in PLAIN["matmul_tiled"].source
+    source = PLAIN["matmul_tiled"].source.replace(old, new, 1)
     with pytest.raises(UsageError, match=r"line \d+"):
         written(tmp_path, "matmul_tiled", source=source)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("r < rows;", "r < rows && x[r] < 2.0f;", "ends by more"),
+        ("for (int r = 0; r < rows; ++r) acc += x[r * cols + c];",
+         "int r = 0; do { acc += x[r * cols + c]; ++r; } while (r < rows);", "how a loop counts"),
+        ("r < rows; ++r", "r < rows - r; ++r", "end changes"),
+    ],
+)  # fmt: skip
+def test_a_loop_that_ends_otherwise_is_refused(tmp_path, old, new, reason):
+    assert old in PLAIN["column_sums"].source
+    source = PLAIN["column_sums"].source.replace(old, new, 1)
+    with pytest.raises(UsageError, match=reason):
+        written(tmp_path, "column_sums", source=source)
+
+
+def test_a_loop_ends_at_the_first_of_its_bounds(tmp_path):
+    source = PLAIN["column_sums"].source.replace("r < rows;", "r <= rows - 1 && c > r;", 1)
+    text = text_of(written(tmp_path, "column_sums", source=source))
+    assert "tl.minimum((" in text
+    assert "r < tl.minimum(" in text
 
 
 @pytest.mark.parametrize(

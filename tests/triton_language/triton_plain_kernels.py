@@ -281,6 +281,17 @@ __global__ void matmul_tiled(const float *a, const float *b, float *c, int m, in
         reference="""return (a.reshape(48, 80) @ b.reshape(80, 64)).reshape(-1)""",
         launch={"grid": "(n + 15) // 16,(m + 15) // 16", "block": "16,16"},
     ),
+    "rounded": Plain(
+        source="""
+__global__ void rounded(const float *x, float *y) {
+    int i = blockIdx.x * 64 + threadIdx.x;
+    y[i] = rintf(x[i]) - 0.5f * truncf(x[i]);
+}
+""",
+        words=(),
+        reference="""return np.rint(x) - 0.5 * np.trunc(x)""",
+        launch={"grid": "5", "block": "64"},
+    ),
     "gemm_nt_bias_gelu": Plain(
         source="""
 #include <cuda_fp16.h>
@@ -333,3 +344,53 @@ return 2 * (0.25 + (l * range.reshape(-1)[np.arange(70) % 3]).sum(1) + 70 * floa
         launch={"grid": "(BLOCK + 63) // 64", "block": "64"},
     ),
 }
+
+TILES = {
+    "batched_tiles": Plain(
+        source="""
+#define TS 16
+__global__ void batched_tiles(const float *A, const float *B, float *C, int batch, int M, int N, int K) {
+    __shared__ float As[TS][TS];
+    __shared__ float Bs[TS][TS];
+    int b = blockIdx.z;
+    int row = blockIdx.y * TS + threadIdx.y, col = blockIdx.x * TS + threadIdx.x;
+    const float *first = A + b * M * K, *second = B + b * K * N;
+    float *c = C + b * M * N;
+    float acc = 0.0f;
+    for (int t = 0; t < (K + TS - 1) / TS; t++) {
+        int ak = t * TS + threadIdx.x, bk = t * TS + threadIdx.y;
+        As[threadIdx.y][threadIdx.x] = (row < M && ak < K) ? first[row * K + ak] : 0.0f;
+        Bs[threadIdx.y][threadIdx.x] = (bk < K && col < N) ? second[bk * N + col] : 0.0f;
+        __syncthreads();
+        for (int k = 0; k < TS; k++) acc += As[threadIdx.y][k] * Bs[k][threadIdx.x];
+        __syncthreads();
+    }
+    if (row < M && col < N) c[row * N + col] = acc;
+}
+""",
+        words=("batch=3", "M=35", "N=50", "K=40"),
+        reference="""return (A.reshape(3, 35, 40) @ B.reshape(3, 40, 50)).reshape(-1)""",
+        launch={"grid": "(N + 15) // 16,(M + 15) // 16,batch", "block": "16,16"},
+    ),
+    "tiles_without_bounds": Plain(
+        source="""
+__global__ void tiles_without_bounds(const float *A, const float *B, float *C, int M, int N, int K) {
+    __shared__ float As[16][16], Bs[16][16];
+    int tx = threadIdx.x, ty = threadIdx.y;
+    float acc = 0.0f;
+    for (int t = 0; t < K / 16; t++) {
+        As[ty][tx] = A[(blockIdx.y * 16 + ty) * K + t * 16 + tx];
+        Bs[ty][tx] = B[(t * 16 + ty) * N + blockIdx.x * 16 + tx];
+        __syncthreads();
+        for (int k = 0; k < 16; k++) acc += As[ty][k] * Bs[k][tx];
+        __syncthreads();
+    }
+    C[(blockIdx.y * 16 + ty) * N + blockIdx.x * 16 + tx] = acc;
+}
+""",
+        words=("M=48", "N=80", "K=64"),
+        reference="""return (A.reshape(48, 64) @ B.reshape(64, 80)).reshape(-1)""",
+        launch={"grid": "N // 16,M // 16", "block": "16,16"},
+    ),
+}
+"""Products through shared memory, beside `matmul_tiled`."""

@@ -39,7 +39,7 @@ from kernelwright.source.lexer import (
     without_directives,
     words_of,
 )
-from kernelwright.template.header import header_toml
+from kernelwright.template.header import header_toml, strip_header
 
 MOST_SOURCE_CHARACTERS = 100_000
 MOST_HEADER_CHARACTERS = 10_000
@@ -129,6 +129,7 @@ def _problems(source: str, original: str) -> Iterator[str]:
     spliced = joined_lines(source).text
     yield from _odd_quotes(spliced)  # behind these, what a comment is can be told as every compiler does
     code, old_code = masked(spliced), _surely_code(original)
+    yield from _without_header(source, code)
     header = _header_text(source, spliced)
     yield from _odd_letters(code, old_code)
     yield from _directives(spliced, code, original, old_code)
@@ -211,6 +212,12 @@ def _directives(source: str, code: str, original: str, old_code: str) -> Iterato
             yield f"#pragma{rest[:40]} is not allowed (line {line}, joined lines counted once)"
     if count != len(found):
         yield "an #include names its file by a macro, or in no way that can be read"
+
+
+def _without_header(source: str, code: str) -> Iterator[str]:
+    """A header is taken out and written anew: one that begins in a comment would end that comment elsewhere then."""
+    if masked(joined_lines(strip_header(source)).text).split() != code.split():
+        yield "its header stands inside another comment or a text: write it as // comments at the top of the source"
 
 
 def _header_text(source: str, spliced: str) -> str:

@@ -3,7 +3,9 @@
 The interpreter runs one program after the other, so a race shows in no result. Here every load and store is seen:
 two programs that leave different values in one element, or of which one changes what another read or reads what
 another changed, compute what their order makes of it. Atomic operations may order programs, so after one nothing is
-said. An access outside of all memory that the launch was given ends it, where it would end the process.
+said. One store of several values in one element leaves any of them. What the threads of a program do in several
+statements is not compared. An access outside of all memory that the launch was given ends it, where it would end the
+process.
 """
 
 from __future__ import annotations
@@ -89,6 +91,7 @@ class _Accesses:
         for name, places, chosen in parts:
             self.written.add(name)
             self._note_write(name, places, is_changed[chosen])
+            self._tell(name, places, _is_double(places, _bits(values)[chosen]), "stores several values in one element")
         return self._memory.store(pointers, np.ascontiguousarray(values), mask)
 
     def atomic_rmw(self, operation: Any, pointers: Any, values: Any, mask: Any, order: Any) -> Any:
@@ -184,6 +187,15 @@ class _Accesses:
 def _bits(values: Any) -> Any:
     """Values as whole numbers: NaN is itself, and -0 is not 0."""
     return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
+
+
+def _is_double(places: _Places, bits: Any) -> Any:
+    """Where another value is stored in the element of the one before, by place."""
+    order = np.argsort(places, kind="stable")
+    met = (np.diff(places[order]) == 0) & (bits[order][1:] != bits[order][:-1])
+    found = np.zeros(places.shape, bool)
+    found[order[1:][met]] = True
+    return found
 
 
 def _span(tensor: Any) -> int:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.triton.values import NOWHERE, TritonValue, alike, cast, converted
 
 _BY_FLOAT = {
     "exp": "tl.exp", "exp2": "tl.exp2", "log": "tl.log", "log2": "tl.log2", "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt",
     "sin": "tl.sin", "cos": "tl.cos", "erf": "tl.erf", "floor": "tl.floor", "ceil": "tl.ceil", "fabs": "tl.abs",
-    "tanh": "libdevice.tanh", "pow": "libdevice.pow", "log1p": "libdevice.log1p", "expm1": "libdevice.expm1",
+    **{name: f"libdevice.{name}" for name in (
+        "tanh", "pow", "log1p", "expm1", "rint", "nearbyint", "round", "trunc", "cbrt", "log10", "exp10", "erfc", "tan",
+        "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2", "fmod", "copysign",
+    )},
 }  # fmt: skip
 """Functions of float32 and float64, without the spelling for a type."""
+_TAKES_TWO = frozenset(("pow", "atan2", "fmod", "copysign"))
 _OF_TWO = {"max": "tl.maximum", "fmax": "tl.maximum", "min": "tl.minimum", "fmin": "tl.minimum"}
+_TO_INTEGER = re.compile(r"__(?:float|double)2int_(?P<mode>r[nzud])")
+_ROUNDINGS = {"rn": "rint", "rz": "trunc", "rd": "floor", "ru": "ceil"}
 _CONVERSIONS = {
     "__half2float": "float32", "__float2half": "float16", "__float2half_rn": "float16", "__bfloat162float": "float32",
     "__float2bfloat16": "bfloat16", "__float2bfloat16_rn": "bfloat16",
@@ -28,6 +36,9 @@ def called(name: str, given: list[TritonValue]) -> tuple[TritonValue, str]:
         dtype = _CONVERSIONS[name]
         text = cast(given[0].text, dtype) if given[0].is_literal else converted(given[0], dtype)
         return TritonValue(text, dtype, given[0].axes), ""
+    if (rounded := _TO_INTEGER.fullmatch(name)) is not None and len(given) == 1:
+        made, library = called(_ROUNDINGS[rounded["mode"]], given)
+        return TritonValue(cast(made.text, "int32"), "int32", made.axes), library
     plain = name.removeprefix("std::").removeprefix("native_").removeprefix("half_")
     plain = plain.removeprefix("__") if plain.endswith("f") else plain
     known = (*_BY_FLOAT, *_OF_TWO, "fma", "abs")
@@ -42,7 +53,7 @@ def called(name: str, given: list[TritonValue]) -> tuple[TritonValue, str]:
         return TritonValue(f"({product} + {last})", dtype, axes), ""
     if plain == "abs" and len(given) == 1:
         return TritonValue(f"tl.abs({given[0].text})", given[0].dtype, axes), ""
-    if plain not in _BY_FLOAT or len(given) != (2 if plain == "pow" else 1):
+    if plain not in _BY_FLOAT or len(given) != (2 if plain in _TAKES_TWO else 1):
         raise Unfit(f"the function {name} has no words in Triton")
     dtype = "float64" if any(each.dtype == "float64" and not each.is_literal for each in given) else "float32"
     library = "libdevice" if _BY_FLOAT[plain].startswith("libdevice") else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -22,10 +22,11 @@ from kernelwright.tactics.common.loop_reductions import Operation
 from kernelwright.tactics.launch.plain_launch import plain_subject
 from kernelwright.tactics.launch.warp_rows import one_warp_a_block
 from kernelwright.tactics.reductions.inline_reductions import outlined
+from kernelwright.tactics.tiling.unstaged import unstaged
 from kernelwright.tactics.triton import loops
 from kernelwright.tactics.triton.dots import write_dot
+from kernelwright.tactics.triton.global_places import by_global_places
 from kernelwright.tactics.triton.layout import PLACES, Layout
-from kernelwright.tactics.triton.products import plain_product
 from kernelwright.tactics.triton.text import Writer, body_text
 from kernelwright.tactics.triton.values import names_in_triton
 from kernelwright.template.header import Header, expressions, launch_step
@@ -122,15 +123,22 @@ def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Cal
     for each in forms:
         yield _threads, partial(_as_it_is, each)
         yield _threads, partial(plain_subject, each)
-    yield _threads, partial(plain_product, subject)
+    for each in forms:
+        yield _threads, partial(_unstaged, each)
     for each in forms:
         for turned in (_as_it_is, one_warp_a_block):
             for is_free in (True, False):
                 yield partial(_rows, is_free=is_free), partial(_outlined, turned, each)
+    for each in forms:
+        yield _threads, partial(by_global_places, each)
 
 
 def _as_it_is(subject: Subject) -> Subject:
     return subject
+
+
+def _unstaged(subject: Subject) -> Subject:
+    return by_global_places(unstaged(subject))
 
 
 def _outlined(turned: Callable[[Subject], Subject], subject: Subject) -> Subject:
@@ -153,8 +161,6 @@ def _threads(subject: Subject) -> Made:
         for axis, each in covered.items()
     ):
         raise Unfit("several threads do the same")
-    if not is_guarded(subject, along["x"]):
-        raise Unfit("nothing keeps threads behind the end from touching memory")
     _require_plain(subject)
     has_loops = any(isinstance(each, nodes.Loop) for each in nodes.walk(subject.analysis.function.body))
     for kind in ("dots", "tiles") if has_loops else ():
@@ -173,7 +179,9 @@ def _require_plain(subject: Subject) -> None:
 def _threads_in(subject: Subject, along: dict[str, Axis], kind: str) -> Made:
     covered = dict(zip(AXES, extents(only_shape(subject)), strict=True))
     wide = _has_wide_places(subject)
-    has_y, has_tiles = "y" in along and is_guarded(subject, along["y"]), kind == "tiles"
+    ends = _ends(subject, along)
+    has_y = "y" in along and ("y" in ends or is_guarded(subject, along["y"]))
+    has_tiles = kind == "tiles"
     if kind == "dots" and not has_y:
         raise Unfit("its output has no rows and columns")
     extents_ = (*(("BLOCK_Y",) if has_y else ()), "BLOCK", *(("TILE",) if has_tiles else ()))
@@ -181,21 +189,37 @@ def _threads_in(subject: Subject, along: dict[str, Axis], kind: str) -> Made:
               for axis, index in (("x", int(has_y)), ("y", 0 if has_y else 9), ("z", 9)) if axis in along}  # fmt: skip
     layout = Layout(
         "threads", extents_, places, {axis: number(each.block) for axis, each in covered.items()},
-        {axis: each.total for axis, each in along.items()}, len(extents_) - 1 if has_tiles else None, is_wide=wide,
-        has_dots=kind == "dots",
+        {axis: each.total for axis, each in along.items()}, len(extents_) - 1 if has_tiles else None,
+        tuple((f"in_{axis}", places[axis]) for axis in ends), is_wide=wide, has_dots=kind == "dots",
     )  # fmt: skip
     lines, names, writer = body_text(subject, layout, {}, _LOOPS)
     if kind and not any("TILE" in line for line in lines):
         raise Unfit("no loop of it is walked in tiles")
     setup = [f"{PLACES[axis]} = {_place_line(layout, axis, index)}" for index, axis in enumerate(AXES) if axis in along]
+    setup += [f"in_{axis} = {PLACES[axis]} < {end}" for axis, end in ends.items()]
     last = max(along)
     grid = tuple(_programs(along[axis].total if axis in along else "1", layout, axis) for axis in AXES if axis <= last)
     if layout.has_dots:
-        return _made(subject, layout, writer, ([*setup, *lines], names), list(_DOT), grid)
+        return _ended(_made(subject, layout, writer, ([*setup, *lines], names), list(_DOT), grid), ends, along)
     parameters = [Parameter("BLOCK", _blocks(layout), 256 if len(extents_) == 1 else 16, "places of a program")]
     if has_y:
         parameters.append(Parameter("BLOCK_Y", (1, 2, 4, 8, 16, 32, 64), 1 if has_tiles else 4, "places along y"))
-    return _made(subject, layout, writer, ([*setup, *lines], names), parameters, grid)
+    return _ended(_made(subject, layout, writer, ([*setup, *lines], names), parameters, grid), ends, along)
+
+
+def _ends(subject: Subject, along: Mapping[str, Axis]) -> dict[str, str]:
+    """By axis along which nothing keeps places behind the end from touching memory, a constant that says where it is.
+
+    A launch has no such places, where a block has one thread or its threads divide what there is; blocks of programs
+    may.
+    """
+    size = {axis: each.block for axis, each in zip(AXES, extents(only_shape(subject)), strict=True)}
+    asked = [axis for axis in ("x", "y") if axis in along and (axis == "x" or not is_number(size[axis], 1))]
+    return {axis: f"END_{axis.upper()}" for axis in asked if not is_guarded(subject, along[axis])}
+
+
+def _ended(made: Made, ends: Mapping[str, str], along: Mapping[str, Axis]) -> Made:
+    return made[0], replace(made[1], defines={end: expressions((along[axis].total,))[0] for axis, end in ends.items()})
 
 
 def _blocks(layout: Layout) -> tuple[int, ...]:
@@ -300,8 +324,7 @@ def _made(
     product = " * ".join(layout.extents)
     if len(layout.extents) > 1:
         constraints.append(Constraint("registers", Expression.parse(f"{product} <= {_MOST} * 32 * num_warps")))
-    if any("GRID" in line for line in lines):
-        constants.append("GRID")
+    constants += [each for each in ("GRID", "END_X", "END_Y") if any(each in line for line in lines)]
     entry = names_in_triton((subject.analysis.function.name, *names.values()))[subject.analysis.function.name]
     step = launch_step(entry, grid, ())
     header = Header(parameters=tuple(parameters), constraints=tuple(constraints), defines={}, steps=(step,), mark="#")

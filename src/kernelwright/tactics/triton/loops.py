@@ -12,7 +12,7 @@ from kernelwright.tactics.common.combiners import combined_variables
 from kernelwright.tactics.common.loop_reductions import Joined
 from kernelwright.tactics.triton.layout import Mask, Part, Variable
 from kernelwright.tactics.triton.text import Writer
-from kernelwright.tactics.triton.values import NOWHERE, TritonValue, c_dtype, cast, converted, is_float
+from kernelwright.tactics.triton.values import NOWHERE, TritonValue, c_dtype, cast, converted, is_float, terms
 
 _FEW = 16
 """Iterations that are not worth a tile."""
@@ -65,22 +65,15 @@ def write(
 
 def _walk(writer: Writer, loop: nodes.Loop, mask: Mask) -> TiledLoop:
     header = read_header(loop)
-    if header is None or header.step_kind != "add" or header.operator not in ("<", "<=") or header.rest:
+    if header is None or header.step_kind != "add" or header.rest or loop.word == "do":
         raise Unfit("how a loop counts has no words in Triton")
-    if _changes(writer.subject, loop, header):
+    ends = _ends(loop, header.variable)
+    if _changes(writer.subject, loop, header.variable, (*(bound for _, bound in ends), header.step)):
         raise Unfit("a loop's end changes while it runs")
     body = loop.body.statements if isinstance(loop.body, nodes.Block) else (loop.body,)
     body = body[:-1] if header.is_in_body else body
     start, key, dtype = _start(writer, loop, header, mask)
-    bound = writer.value(header.bound, mask)
-    limit = ""
-    if isinstance(header.bound, nodes.Name) and (scalar := writer.subject.scalar(header.bound.name)) is not None:
-        limit = scalar.text
-    if bound.is_literal:
-        limit = bound.text
-    if header.operator == "<=":
-        bound = replace(bound, text=f"({bound.text} + 1)")
-        limit = limit and f"({limit}) + 1"
+    bound, limit = _bound(writer, ends, mask)
     if is_float(bound.dtype) or is_float(start.dtype):
         raise Unfit("a loop counts in fractions")
     one = TritonValue("1", "int32", is_literal=True)
@@ -88,11 +81,53 @@ def _walk(writer: Writer, loop: nodes.Loop, mask: Mask) -> TiledLoop:
     return TiledLoop(loop, body, header.variable, key, dtype, start, bound, step, limit)
 
 
-def _changes(subject: Subject, loop: nodes.Loop, header: LoopHeader) -> bool:
-    """Whether a loop's end or step may change in its body."""
+def _ends(loop: nodes.Loop, variable: str) -> list[tuple[str, nodes.Expression]]:
+    """`<` or `<=`, and what a loop's variable must be below in each iteration.
+
+    Raises:
+        Unfit: it ends by something else, too.
+    """
+    assert loop.condition is not None
+    found: list[tuple[str, nodes.Expression]] = []
+    for each in terms(loop.condition, "&&"):
+        match each:
+            case nodes.Binary(operator="<" | "<=" as operator, left=nodes.Name(name=name), right=bound) if (
+                name == variable
+            ):
+                found.append((operator, bound))
+            case nodes.Binary(operator=">" | ">=" as operator, left=bound, right=nodes.Name(name=name)) if (
+                name == variable
+            ):
+                found.append(("<" if operator == ">" else "<=", bound))
+            case _:
+                raise Unfit("a loop that ends by more than a bound of what it counts has no words in Triton")
+    return found
+
+
+def _bound(writer: Writer, ends: list[tuple[str, nodes.Expression]], mask: Mask) -> tuple[TritonValue, str]:
+    """The first number that a loop does not reach, and the same as an expression of the problem, empty for none."""
+    limit, values = "", []
+    for operator, node in ends:
+        value = writer.value(node, mask)
+        if isinstance(node, nodes.Name) and (scalar := writer.subject.scalar(node.name)) is not None:
+            limit = scalar.text
+        if value.is_literal:
+            limit = value.text
+        if operator == "<=":
+            value = replace(value, text=f"({value.text} + 1)")
+            limit = limit and f"({limit}) + 1"
+        values.append(value)
+    bound, *others = values
+    for each in others:
+        bound = writer.call("min", [bound, each])
+    return bound, "" if others else limit
+
+
+def _changes(subject: Subject, loop: nodes.Loop, variable: str, parts: tuple[nodes.Expression | None, ...]) -> bool:
+    """Whether a loop's end or step may change while it runs."""
     stored = {each.array for each in subject.analysis.facts.accesses if each.kind != "read"}
-    changed = nodes.assigned_names(loop.body)
-    asked = [each for part in (header.bound, header.step) if part is not None for each in nodes.walk(part)]
+    changed = nodes.assigned_names(loop.body) | {variable}
+    asked = [each for part in parts if part is not None for each in nodes.walk(part)]
     return any(isinstance(each, nodes.Name) and each.name in changed | stored for each in asked)
 
 

@@ -25,7 +25,7 @@ _MADE = re.compile(r"(mask|tile|start)\d+|\w+_v\d+")
 _OWN = frozenset((
     "tl", "triton", "libdevice", "BLOCK", "BLOCK_Y", "ROWS", "TILE", "GRID", "WHOLE", "BLOCK_M", "BLOCK_N", "BLOCK_K",
     "GROUP", "num_warps", "num_stages", "num_ctas", "maxnreg", "grid", "warmup", "stream", "at", "at_y", "at_z", "row",
-    "lane", "multiplied",
+    "lane", "multiplied", "END_X", "END_Y", "in_x", "in_y", "in_grid",
 ))  # fmt: skip
 _TRITON_TYPES = {"bool": "int1", "float8_e4m3fn": "", "float8_e5m2": ""}
 _NUMBERS = {

@@ -48,6 +48,10 @@ LAUNCH_TIMEOUT_S = 120.0
 """The interpreter takes milliseconds for each program, and a launch has thousands."""
 NOTHING_TIMED = "nothing was timed: the order is an estimate from what the compiler gave, for a GPU that is not here"
 
+NOT_CHECKED = (
+    "not checked: races within a program, between programs once one changes memory atomically, in arrays above 16 MiB"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Interpreted:
@@ -121,7 +125,9 @@ def interpret(
         notes += (
             f"the budget's seconds ended before {unrun:,} of {count:,} configurations were run: say a longer --budget",
         )
-    return InterpretResult(device, tuple(sorted(rows, key=_order)), space.feasible_count, (*notes, NOTHING_TIMED))
+    return InterpretResult(
+        device, tuple(sorted(rows, key=_order)), space.feasible_count, (*notes, NOT_CHECKED, NOTHING_TIMED)
+    )
 
 
 def _build(

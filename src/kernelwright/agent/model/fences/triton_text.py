@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from kernelwright.agent.model.hostile import MOST_SOURCE_CHARACTERS
 from kernelwright.agent.model.replies import Malformed
+from kernelwright.template.header import strip_header
 
 _MOST_DEPTH = 80
 """Levels of syntax; the deepest kernels that people write have 20."""
@@ -128,11 +129,25 @@ def _problems(source: str) -> Iterator[str]:
         yield f"it cannot be read as Python ({type(error).__name__}): write shorter expressions"
         return
     yield from letters
+    yield from _without_header(source, tree)
     too_deep = _too_deep(tree)
     if too_deep is not None:
         yield f"line {too_deep} nests more than {_MOST_DEPTH} levels: assign parts to variables"
         return
     yield from _module(tree)
+
+
+def _without_header(source: str, tree: ast.Module) -> Iterator[str]:
+    """A header is only ever comments: one that begins in a text would end that text elsewhere once it is taken out."""
+    rest = strip_header(source)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            is_same = rest == source or ast.dump(ast.parse(rest)) == ast.dump(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        is_same = False
+    if not is_same:
+        yield "its header stands inside a text: write it as comments at the top of the file"
 
 
 def _lines(source: str) -> Iterator[str]:
