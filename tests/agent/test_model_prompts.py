@@ -23,12 +23,7 @@ from kernelwright.agent.model.hostile import ATTRIBUTES, MOST_HEADER_CHARACTERS,
 from kernelwright.agent.model.limits import limits_words
 from kernelwright.agent.model.prompting import system_prompt
 from kernelwright.agent.model.replies import (
-    MOST_CHARACTERS,
     MOST_CLAIM,
-    NOT_ASKED,
-    AnalysisReply,
-    Claim,
-    GivenUp,
     Malformed,
     PlanReply,
     claims_of,
@@ -106,45 +101,23 @@ def asked(role: RoleName, context: PlanContext, **settings: Any) -> str:
 # -- limits
 
 
-def bounds_of(kind: type) -> list[tuple[str, float]]:
-    """Every number that a reader holds a field to that is asked for."""
-    return [
-        (name, getattr(found, bound))
-        for name, each in kind.model_fields.items()  # type: ignore[attr-defined]
-        if name not in NOT_ASKED
-        for found in each.metadata
-        for bound in ("min_length", "max_length", "gt", "ge", "lt", "le")
-        if getattr(found, bound, None)
-    ]
-
-
-READ: dict[RoleName, tuple[type, ...]] = {
-    "plan": (PlanReply, GivenUp),
-    "analyse": (AnalysisReply, Claim),
-    "code": (GivenUp,),
-    "debug": (GivenUp,),
-    "template": (GivenUp,),
-}
-
-
 @pytest.mark.parametrize("role", ROLES)
-def test_every_limit_of_a_reader_is_told_where_it_is_asked(role: RoleName, context: PlanContext) -> None:
-    text = asked(role, context)
-    limits = next(line for line in text.splitlines() if line.startswith("Limits, beyond which"))
-    for kind in READ[role]:
-        for name, bound in bounds_of(kind):
-            told = re.search(rf"`(\w+\.)*{name}` [^;]*\b{bound:g}\b", limits)
-            assert told, (kind.__name__, name, bound)
-    assert f"{MOST_CHARACTERS} characters in all" in limits
-    if role in ("code", "debug", "template"):
+def test_every_limit_beyond_which_an_answer_comes_back_is_told_where_it_is_asked(
+    role: RoleName, context: PlanContext
+) -> None:
+    """What is cut instead is no limit: no plan has to count the characters of its words."""
+    limits = next(line for line in asked(role, context).splitlines() if line.startswith("Limits, beyond which"))
+    assert "tokens in all" in limits
+    if role != "analyse":
         assert str(MOST_SOURCE_CHARACTERS) in limits
         assert str(MOST_HEADER_CHARACTERS) in limits
+        assert "`because`" not in limits
 
 
 def test_the_limit_of_a_claim_is_the_readers(context: PlanContext) -> None:
     """A longer claim is cut, and the prompt has said so: a question again would cost more than its last words."""
-    assert "words are cut: 4000 tokens" in asked("analyse", context)
-    assert f"`claims.claim` 5 to {MOST_CLAIM} characters" in asked("analyse", context)
+    limits = f"words are cut: 4000 tokens in all, reasoning included; a claim {MOST_CLAIM} characters"
+    assert limits in asked("analyse", context)
     claim = {"claim": "x" * (MOST_CLAIM + 1), "evidence": ["E1"]}
     (found,) = claims_of(Reply(json.dumps({"claims": [claim]}), "m"), frozenset({"E1"}))
     assert found.claim == "x" * MOST_CLAIM
@@ -216,7 +189,6 @@ def test_a_plan_needs_no_lines_and_no_parameters() -> None:
     assert isinstance(read, PlanReply)
     assert read.parameters == []
     assert plan_of(Reply(json.dumps(plan), "m"), 9) == read
-    assert set(NOT_ASKED) <= set(PlanReply.model_fields)
 
 
 def test_an_example_without_parameters_still_computes_with_its_defaults(template: PlanContext) -> None:
@@ -460,7 +432,9 @@ def test_a_plan_asks_for_every_field_that_is_read_and_no_other(context: PlanCont
     ModelAgent(model, settings=ModelSettings(is_direct=is_direct)).plan(context)
     text = model.requests[0].messages[0].text
     shown = json.loads(text[text.index('{"because"') : text.index("```\n", text.index('{"because"'))])
-    assert set(shown) == {*PlanReply.model_fields, "give_up"} - {*NOT_ASKED, "source", "header"}
+    assert set(shown) == {*PlanReply.model_fields, "give_up"} - {
+        "parameters", "first_line", "last_line", "indexing", "source", "header",
+    }  # fmt: skip
     assert model.requests[0].schema is None
 
 
