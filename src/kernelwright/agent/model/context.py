@@ -488,7 +488,7 @@ def ranked_window(tree: Tree, node: Node, role: WindowRole) -> tuple[Node, ...]:
             faster = [each for each in leaders[:1] if (each.best_value or 0) < (node.best_value or 0)]
             parts = (faster, by_value[:2], failed, leaders[:2], working, siblings)
         case "code":
-            parts = (_leaders(tree)[:1], failed, by_value[:2], working)
+            parts = ()
         case "debug":
             parts = (working, [each for each in tree.path(node.index) if each.is_working][-1:], _leaders(tree)[:1])
     return tuple(_distinct([each for part in parts for each in part], without={0, node.index}))
