@@ -284,7 +284,7 @@ class ModelAgent:
         if isinstance(plan, Declined):
             return plan
         if isinstance(plan, GivenUp):
-            return Declined(plan.give_up)
+            return Declined(plan.give_up, has_no_plan=True)
         return Idea(
             key=_free(plan.key, context.tree, node),
             family=plan.family,
