@@ -512,7 +512,7 @@ PLANS = {
     "lines-negative": {"first_line": -5, "last_line": 2},
     "lines-text": {"first_line": "1; rm", "last_line": 2},
     "gain-infinite": {"predicted_gain": float("inf")},
-    "gain-huge": {"predicted_gain": 1e300},
+    "gain-negative": {"predicted_gain": -1e300},
     "gain-text": {"predicted_gain": "verified by the judge"},
     "title-object": {"title": {"x": 1}},
     "instruction-object": {"instruction": {"__proto__": {"admin": True}}},

@@ -34,7 +34,7 @@ from kernelwright.agent.model.settings import ROLES, ModelSettings, RoleName, Ro
 from kernelwright.agent.written import written_template
 from kernelwright.llm.base import ChatRequest, Reply
 from kernelwright.llm.scripted import ScriptedModel
-from kernelwright.optimization.evidence import CLEARLY, NodeEvidence, noise_of
+from kernelwright.optimization.evidence import CLEARLY, NodeEvidence, noise_of, noise_words
 from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
@@ -257,7 +257,14 @@ def test_what_was_not_measured_to_the_end_says_nothing_of_noise() -> None:
     assert noise_of([passed([1.0] * 3)]) is None
 
 
-def test_planner_and_analyst_are_told_intervals_and_noise(context: PlanContext, tmp_path: Path) -> None:
+def test_the_noise_is_what_was_measured_and_never_made_up() -> None:
+    """No figure without launches enough for one; less than what a search takes for noise is not told."""
+    assert "not known yet" in noise_words(None)
+    assert "differ by less than 3 % are not told apart" in noise_words(0.001)
+    assert "differ by less than 25 % are not told apart" in noise_words(0.25)
+
+
+def test_planner_and_analyst_are_told_how_sure_the_times_are(context: PlanContext, tmp_path: Path) -> None:
     requests: list[ChatRequest] = []
 
     def answer(request: ChatRequest) -> str:
@@ -267,8 +274,8 @@ def test_planner_and_analyst_are_told_intervals_and_noise(context: PlanContext, 
     run_of(context, tmp_path / "run", ScriptedModel(answer), evaluations=20)
     for role in ("plan", "analyse"):
         text = next(each.messages[0].text for each in requests if each.role == role and each.node)
-        assert re.search(r"noise: two configurations whose figures differ by less than \d+ % are not told apart", text)
-        assert re.search(r"small [\d.]+ ms (\[[\d.]+, [\d.]+\]|\(of [1-5] launch)", text)
+        assert noise_words(None) in text
+        assert re.search(r"small [\d.]+ ms \(of 5 launches\)", text)
     assert CLEARLY > 1
 
 

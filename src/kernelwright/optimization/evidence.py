@@ -113,11 +113,12 @@ class NodeEvidence:
             return tuple(failed)
         profiles = profile_of(view.started, best.outcome, self._counters(view, best))
         lines = [line for each in profiles for line in profile_lines(each)]
-        noise = max(noise_of([each.outcome for each in events]) or 0.0, CLEARLY - 1)
+        known = noise_of([each.outcome for each in events])
+        noise = max(known or 0.0, CLEARLY - 1)
         resources = resource_lines(best.outcome.resources, without=_untold(view))
         lines += [*resources, *_by_workload(events, best, 1 + noise)]
         others = [*other_configs(events, best, 1 + noise), *(doubt_lines(events, best) if _is_cpu(view) else [])]
-        return (*lines, *others, _noise_words(noise), *_error_words(best.outcome), *failed)
+        return (*lines, *others, noise_words(known), *_error_words(best.outcome), *failed)
 
     def _counters(self, view: RunView, event: Evaluated) -> Mapping[str, Mapping[str, float]]:
         """The counters of the longest kernel on each workload; what was read once is kept beside the log."""
@@ -148,8 +149,7 @@ def _of_baseline(view: RunView) -> tuple[str, ...]:
     outcome = view.baseline.outcome
     lines = ["times: " + ", ".join(time_words(each) for each in outcome.measurements)]
     lines += [line for each in profile_of(view.started, outcome) for line in profile_lines(each)]
-    noise = max(noise_of([outcome]) or 0.0, CLEARLY - 1)
-    return (*lines, *resource_lines(outcome.resources, without=_untold(view)), _noise_words(noise))
+    return (*lines, *resource_lines(outcome.resources, without=_untold(view)), noise_words(noise_of([outcome])))
 
 
 def _untold(view: RunView) -> frozenset[str]:
@@ -180,7 +180,11 @@ def noise_of(outcomes: Sequence[Outcome]) -> float | None:
     return sorted(found)[min(len(found) - 1, int(NOISE_QUANTILE * len(found)))]
 
 
-def _noise_words(noise: float) -> str:
+def noise_words(known: float | None) -> str:
+    """From which difference on two figures are told apart; None: nothing was launched often enough to say."""
+    if known is None:
+        return "noise: not known yet, since no configuration was launched often enough"
+    noise = max(known, CLEARLY - 1)
     return (
         f"noise: two configurations whose figures differ by less than {math.ceil(100 * noise - 1e-9)} % are not told "
         "apart by these measurements; what else the machine does comes on top"

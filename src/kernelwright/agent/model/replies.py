@@ -6,6 +6,7 @@ Each function raises `Malformed` with a complaint that says to the model what is
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -237,6 +238,7 @@ MOST_LABELS = 8
 """Labels of evidence that one claim may cite."""
 
 MOST_TITLE = 80
+MOST_GAIN = 200.0
 _TIMES = re.compile(r"\s*(about|~|≈)?\s*(?P<number>\d+(\.\d+)?)\s*(x|×|times)\s*", re.IGNORECASE)
 
 
@@ -267,7 +269,7 @@ class PlanReply(BaseModel):
     parameters: list[WishedParameter] = Field(default_factory=list, max_length=12)
     because: str = Field(default="", max_length=1500)
     risk: str = Field(default="", max_length=1000)
-    predicted_gain: float = Field(gt=0.1, lt=200)
+    predicted_gain: float = Field(gt=0.1, le=MOST_GAIN)
     first_line: int = Field(default=0, ge=0)
     last_line: int = Field(default=0, ge=0)
     """Where who carries it out may change the source; 0: anywhere."""
@@ -296,9 +298,11 @@ class PlanReply(BaseModel):
     @field_validator("predicted_gain", mode="before")
     @classmethod
     def _number(cls, value: object) -> object:
-        """Also `1.5x`, as a person says it."""
+        """Also `1.5x`, as a person says it; what is more than any forecast uses counts as that."""
         found = _TIMES.fullmatch(value) if isinstance(value, str) else None
-        return value if found is None else found["number"]
+        number = value if found is None else float(found["number"])
+        is_more = isinstance(number, int | float) and MOST_GAIN < number < math.inf
+        return MOST_GAIN if is_more else number
 
     @property
     def details(self) -> str:
