@@ -53,12 +53,13 @@ def test_lines_that_are_indented_otherwise_all_alike_are_found_and_replaced_as_t
     assert edited(SOURCE, text) == result
 
 
-@pytest.mark.parametrize("head", ["--- a/k.cl\n+++ b/k.cl\n@@ -2,3 +2,3 @@ void k()\n", "@@\n"])
+@pytest.mark.parametrize("head", ["--- a/k.cl\n+++ b/k.cl\n@@ -2,3 +2,3 @@ void k()\n", "@@\n", "@@ the loop\n"])
 def test_a_unified_diff_is_read_as_edits(head: str) -> None:
     """Whatever line numbers it says."""
     patch = f"{head} b;\n-  c;\n+  x;\n+  y;\n b;\n\\ No newline at end of file\n"
     assert is_patch(patch)
     assert edited(SOURCE, edits_of_patch(patch)) == "a;\nb;\n  x;\n  y;\nb;\nd;\n"
+    assert edited("--i;\n-- j;", edits_of_patch("@@\n --i;\n--- j;\n+x;")) == "--i;\nx;"
     two = patch + "@@ -5 +5 @@\n-d;\n+e;\n"
     assert edited(SOURCE, edits_of_patch(two)) == "a;\nb;\n  x;\n  y;\nb;\ne;\n"
 
@@ -66,6 +67,8 @@ def test_a_unified_diff_is_read_as_edits(head: str) -> None:
 def test_a_source_is_no_unified_diff() -> None:
     assert not is_patch(SOURCE)
     assert not is_patch("-x;\n+y;")
+    assert is_patch("-x;\n+y;", "diff")
+    assert not is_patch(SOURCE, "diff")
     with pytest.raises(AnchorError, match="not in the source"):
         edited(SOURCE, edits_of_patch("@@ -1 +1 @@\n-other;\n+y;"))
 

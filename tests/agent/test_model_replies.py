@@ -28,6 +28,7 @@ from kernelwright.agent.model.replies import (
     PlanReply,
     claims_of,
     code_of,
+    edits_of,
     fenced_blocks,
     header_of,
     object_of,
@@ -325,6 +326,13 @@ SMALL = "__kernel void k(__global float *x)\n{\n}"
 )
 def test_the_source_is_found_where_a_fence_or_a_tag_is_missing(text: str) -> None:
     assert code_of(reply(text), "k").strip() == SMALL
+
+
+def test_a_diff_is_an_answer_and_beside_a_source_an_illustration() -> None:
+    patch = "@@\n-  a;\n+  b;\n"
+    assert "=======\n  b;" in edits_of(reply(f"```diff\n{patch}```"))
+    assert "=======\n  b;" in edits_of(reply(f"```c\n{patch}```"))
+    assert edits_of(reply(f"```c\n{SMALL}\n```\nwhich is\n```diff\n{patch}```")) == ""
 
 
 def test_two_sources_with_the_kernel_are_still_two() -> None:

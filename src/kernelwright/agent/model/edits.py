@@ -32,9 +32,9 @@ CLOSE = 0.7
 _OLD = re.compile(r"\s*<{5,9} ?(?:OLD|SEARCH)\s*")
 _BETWEEN = re.compile(r"\s*={5,9}\s*")
 _NEW = re.compile(r"\s*>{5,9} ?(?:NEW|REPLACE)\s*")
-_HUNK = re.compile(r"@@ .*@@.*|@@")
-_OF_FILES = ("--- ", "+++ ", "diff ", "index ", "\\ No newline")
-"""How lines of a unified diff begin that are none of the source."""
+_NO_NEWLINE = "\\ No newline"
+_OF_FILES = ("--- ", "+++ ", "diff ", "index ")
+"""How lines of a unified diff begin, before its hunks, that are none of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +57,23 @@ def has_edits(text: str) -> bool:
     return any(_OLD.fullmatch(line) for line in text.split("\n"))
 
 
-def is_patch(text: str) -> bool:
-    """Whether a text is a unified diff."""
-    lines = text.strip("\n").split("\n")
-    return any(_HUNK.fullmatch(line) for line in lines) and any(line.startswith(("+", "-")) for line in lines)
+def is_patch(text: str, tag: str = "") -> bool:
+    """Whether a text is a unified diff; one that says so by its tag may leave out where its hunks begin."""
+    lines = text.split("\n")
+    return any(line.startswith(("+", "-")) for line in lines) and (
+        tag in ("diff", "patch") or any(line.startswith("@@") for line in lines)
+    )
 
 
 def edits_of_patch(patch: str) -> str:
     """The hunks of a unified diff as edits."""
-    hunks: list[list[str]] = []
+    hunks: list[list[str]] = [[]]
     for line in patch.strip("\n").split("\n"):
-        if _HUNK.fullmatch(line):
+        if line.startswith("@@"):
             hunks.append([])
-        elif hunks and not line.startswith(_OF_FILES):
+        elif not line.startswith(_OF_FILES if not hunks[-1] else _NO_NEWLINE):
             hunks[-1].append(line)
-    return "\n".join(_edit_of_hunk(each) for each in hunks)
+    return "\n".join(_edit_of_hunk(each) for each in hunks if any(line.strip() for line in each))
 
 
 def _edit_of_hunk(lines: Sequence[str]) -> str:

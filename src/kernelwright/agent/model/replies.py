@@ -114,6 +114,13 @@ def code_of(reply: Reply, entry: str = "") -> str:
     return block.text
 
 
+def _patches(reply: Reply) -> list[_FencedBlock]:
+    """Blocks that are unified diffs, of a reply without a source: beside one they only illustrate it."""
+    if any(not is_patch(each.text, each.tag) for each in _code_blocks(reply)):
+        return []
+    return [each for each in fenced_blocks(reply.text) if is_patch(each.text, each.tag)]
+
+
 def _code_blocks(reply: Reply) -> list[_FencedBlock]:
     """The blocks that may be a source."""
     blocks = (each for each in fenced_blocks(reply.text) if each.tag not in NO_CODE and each.text.strip())
@@ -136,8 +143,7 @@ def edits_of(reply: Reply) -> str:
         Malformed: the reply is too long, or was cut off within them.
     """
     _refuse_huge(reply)
-    found = fenced_blocks(reply.text)
-    blocks = [each for each in found if has_edits(each.text)] or [each for each in found if is_patch(each.text)]
+    blocks = [each for each in fenced_blocks(reply.text) if has_edits(each.text)] or _patches(reply)
     if blocks and not blocks[-1].is_closed and reply.finish == "length":
         raise _cut_off(reply)
     return "\n".join(each.text if has_edits(each.text) else edits_of_patch(each.text) for each in blocks)
