@@ -21,7 +21,7 @@ from kernelwright.agent.model.context import (
     landscape_section,
     window_sections,
 )
-from kernelwright.agent.model.drafting import body_of
+from kernelwright.agent.model.drafting import body_of, with_defaults
 from kernelwright.agent.model.prompting import system_prompt
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
@@ -44,11 +44,13 @@ from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
 from kernelwright.store.event import Evaluated
 from kernelwright.store.view import RunView
+from kernelwright.template.header import parse_header
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tree.model import Failure, Node, Tree
 from kernelwright.tuning.settings import Budget, TuneSettings
 
+Writer = Callable[..., Path]
 NOTHING = '{"give_up": "it runs at the limit"}'
 
 
@@ -131,6 +133,27 @@ def test_another_answer_can_be_asked_for(context: PlanContext) -> None:
         ModelAgent(model).plan(dataclasses.replace(context, sample=sample))
     first, second, third = (each.id for each in model.requests)
     assert first == third != second
+
+
+def test_an_earlier_attempts_other_defaults_are_no_change_of_its_source(tmp_path: Path, write_saxpy: Writer) -> None:
+    """Each is shown at the values of the source below; which are its own best is said in words."""
+    problem = load_problem(write_saxpy(tmp_path / "template"))
+    written = written_template(load_template(problem))
+    name, best = next((each.name, each.values[-1]) for each in parse_header(written.text, Path("header")).parameters)
+    node = Node(
+        0, None, "given", "", "", "as it is", "", None, "0" * 16, "opencl", (), status="working", best_value=1.0
+    )
+    node = dataclasses.replace(node, best_config=Config({name: best}))
+    child = dataclasses.replace(node, index=1, parent=0, role="code", best_config=Config({name: best}), best_value=2.0)
+    other = with_defaults(written, {name: best}).text.replace("base + k < n", "base + k <= n - 1")
+    assert other != written.text
+    model = ScriptedModel([NOTHING])
+    agent = ModelAgent(model, source_of=lambda each: other if each.index else written.text)
+    agent.plan(PlanContext(Task(problem, SIMULATED_DEVICE), Tree((node, child)), node, written))
+    text = model.requests[0].messages[0].text
+    shown = text.partition("What its source does differently from the source below:")[2].partition("END DATA")[0]
+    assert "<= n - 1" in shown
+    assert "default" not in "".join(line for line in shown.split("\n") if line.startswith(("+", "-")))
 
 
 def test_requests_of_a_run_begin_alike_and_say_how_far(context: PlanContext) -> None:

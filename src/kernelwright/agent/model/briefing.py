@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
@@ -29,7 +29,7 @@ from kernelwright.agent.model.context import (
     under_way_section,
     window_sections,
 )
-from kernelwright.agent.model.drafting import without_parameters
+from kernelwright.agent.model.drafting import with_defaults, without_parameters
 from kernelwright.agent.model.prompting import data, worked_example
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.rules.agent import RulesAgent
@@ -82,10 +82,18 @@ class Briefer:
     def _window(
         self, tree: Tree, chosen: Iterable[Node], written: Written, node: Node, role: WindowRole
     ) -> list[Section]:
-        source_of = None if self.source_of is None else self._shown_source
-        below = self._shown(written.text, written.language, node.best_config)
+        def same(text: str) -> str:
+            """With the values of this node where a parameter has them: other defaults are told by themselves."""
+            is_template = text and not self.settings.is_direct
+            return with_defaults(replace(written, text=text), node.best_config).text if is_template else text
+
+        def source_of(other: Node) -> str:
+            return same(self._shown_source(other))
+
+        below = same(self._shown(written.text, written.language, node.best_config))
+        known = None if self.source_of is None else source_of
         asked_at = node if role == "plan" else None
-        return window_sections(tree, chosen, source_of, self.evidence_of, below=below, asked_at=asked_at)
+        return window_sections(tree, chosen, known, self.evidence_of, below=below, asked_at=asked_at)
 
     def of_analysis(self, context: AnalyseContext) -> Briefing:
         """For an analysis, which sees no source."""
