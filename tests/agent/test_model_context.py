@@ -302,10 +302,11 @@ def test_few_samples_have_no_interval() -> None:
 def test_no_figure_is_told_that_is_below_the_noise() -> None:
     best = evaluated({"A": 1, "B": 1}, 1.0)
     beside = [evaluated({"A": 2, "B": 1}, 1.2), evaluated({"A": 3, "B": 1}, 1.1), evaluated({"A": 4, "B": 1}, 2.0)]
-    several = [evaluated({"A": 2, "B": 2}, 3.0)]
+    several = [evaluated({"A": 2, "B": 2}, 3.0), evaluated({"A": 3, "B": 2}, 1.0), evaluated({"A": 4, "B": 2}, 1.1)]
     assert other_configs([best, *beside, *several], best, 1.25) == [
-        "with one parameter other than in the best config: no slower beyond the noise: A=3 or A=2; A=4: 2.00x the time",
-        "with several other than in the best config: A=2, B=2: 3.00x the time",
+        "with one parameter other than in the best config: no slower beyond the noise: A=3, A=2; A=4: 2.00x the time",
+        "with several other than in the best config: no slower beyond the noise: (A=3, B=2), (A=4, B=2); "
+        "A=2, B=2: 3.00x the time",
     ]
 
 

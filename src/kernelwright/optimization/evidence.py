@@ -270,8 +270,8 @@ def other_configs(events: Sequence[Evaluated], best: Evaluated, clearly: float) 
     for what, found, most in (("one parameter", single, MOST_SINGLE), ("several", others, MOST_OTHERS)):
         shown = list(found.items())[:most]
         slower = [f"{changed}: {words}" for changed, words in shown if words]
-        alike = [changed for changed, words in shown if not words]
-        told = [*([f"no slower beyond the noise: {' or '.join(alike)}"] if alike else []), *slower]
+        alike = [f"({changed})" if "," in changed else changed for changed, words in shown if not words]
+        told = [*([f"no slower beyond the noise: {', '.join(alike)}"] if alike else []), *slower]
         if told:
             stopped = " (at least: stopped early)" if any("at least" in each for each in told) else ""
             lines.append(f"with {what} other than in the best config{stopped}: {'; '.join(told)}")
