@@ -4,7 +4,8 @@
 python benchmarks/prompts.py RUN... [--now] [--predictions]
 ```
 A reply rests on a part when its reasons say a figure (or a name with a digit) that stands in that part of its prompt
-alone. `--now` replays the runs and takes the prompts as this version words them. `--predictions`
+alone; it writes by a part when its code has a name that stands there alone, which may be chance, so only a zero says
+anything. `--now` replays the runs and takes the prompts as this version words them. `--predictions`
 holds predicted against measured gains, each corrected by what the other runs and the run's own earlier steps came to.
 """
 
@@ -20,8 +21,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernelwright.agent.model.context import CHARACTERS_PER_TOKEN
+from kernelwright.agent.model.replies import fenced_blocks
 from kernelwright.llm.base import ChatRequest, Reply
 from kernelwright.llm.recorded import FILE_NAME, Exchange, ReplayedModel, read_exchanges
 from kernelwright.optimization.optimize import replay_optimize
@@ -38,6 +41,8 @@ from kernelwright.tree.beliefs import (
 from kernelwright.tree.model import Tree
 
 FIGURE = re.compile(r"[A-Za-z_]*\d[\w.]*\w")
+NAME = re.compile(r"[A-Za-z_]\w{3,}")
+COMMENT = re.compile(r"//.*")
 TITLE = re.compile(r"## (.*)")
 VARYING = re.compile(r"`[^`]*`|\bnode \d+|\d+")
 HEADS: Mapping[str, str] = {
@@ -69,25 +74,46 @@ def parts_of(request: ChatRequest) -> dict[str, str]:
 
 def rests_on(parts: Mapping[str, str], reply: str) -> set[str]:
     """The parts that alone have a figure of the reply's reasons."""
-    reasons = set(FIGURE.findall(_reasons(reply)))
-    words = {name: set(FIGURE.findall(text)) for name, text in parts.items()}
+    return _alone(parts, FIGURE, _reasons(reply))
+
+
+def writes_by(parts: Mapping[str, str], reply: Reply) -> set[str]:
+    """The parts that alone have a name of the reply's code."""
+    return _alone(parts, NAME, COMMENT.sub("", _code(reply)))
+
+
+def _alone(parts: Mapping[str, str], word: re.Pattern[str], text: str) -> set[str]:
+    """The parts with a word of the text that no other part has."""
+    said = set(word.findall(text))
+    words = {name: set(word.findall(part)) for name, part in parts.items()}
     return {
         name
         for name, own in words.items()
-        if reasons & own - set[str]().union(*(other for key, other in words.items() if key != name))
+        if said & own - set[str]().union(*(other for key, other in words.items() if key != name))
     }
+
+
+def _code(reply: Reply) -> str:
+    """The source, header or edits in a reply, wherever they stand."""
+    said = _object(reply.text)
+    blocks = [each.text for each in fenced_blocks(reply.text) if each.tag != "json"]
+    return "\n".join([*blocks, str(said.get("source") or ""), str(said.get("header") or "")])
 
 
 def _reasons(reply: str) -> str:
     """What a reply says in its JSON object; empty where it has none."""
-    start = reply.find("{")
-    if start < 0:
-        return ""
-    try:
-        said, _ = json.JSONDecoder().raw_decode(reply[start:])
-    except ValueError:
-        return ""
+    said = _object(reply)
     return " ".join(str(said.get(key) or "") for key in ("because", "instruction", "give_up"))
+
+
+def _object(reply: str) -> dict[str, Any]:
+    """The JSON object that begins at the first brace; empty where there is none."""
+    start = reply.find("{")
+    try:
+        said, _ = json.JSONDecoder().raw_decode(reply[max(start, 0) :])
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def exchanges_of(run: Path, *, is_now: bool) -> list[Exchange]:
@@ -114,6 +140,7 @@ def exchanges_of(run: Path, *, is_now: bool) -> list[Exchange]:
 def print_parts(exchanges: Sequence[Exchange]) -> None:
     """A row for each role and part."""
     lengths, cited = defaultdict[tuple[str, str], list[float]](list), defaultdict[tuple[str, str], int](int)
+    written = defaultdict[tuple[str, str], int](int)
     counts, totals = defaultdict[str, int](int), defaultdict[str, list[float]](list)
     for each in exchanges:
         parts, role = parts_of(each.request), each.request.role
@@ -123,12 +150,16 @@ def print_parts(exchanges: Sequence[Exchange]) -> None:
             lengths[role, name].append(len(text) / CHARACTERS_PER_TOKEN)
         for name in rests_on(parts, each.reply.text):
             cited[role, name] += 1
-    print("| role | part | in prompts | median tokens | replies that rest on it |\n|---|---|---|---|---|")
+        for name in writes_by(parts, each.reply):
+            written[role, name] += 1
+    print("| role | part | in prompts | median tokens | replies that rest on it | that write by it |")
+    print("|---|---|---|---|---|---|")
     for (role, name), found in lengths.items():
-        told = f"{len(found)} of {counts[role]} | {statistics.median(found):.0f} | {cited[role, name]}"
+        uses = f"{cited[role, name]} | {written[role, name]}"
+        told = f"{len(found)} of {counts[role]} | {statistics.median(found):.0f} | {uses}"
         print(f"| {role} | {name} | {told} |")
     for role, sums in totals.items():
-        print(f"| {role} | all | {len(sums)} | {statistics.median(sums):.0f} | |")
+        print(f"| {role} | all | {len(sums)} | {statistics.median(sums):.0f} | | |")
 
 
 @dataclass(frozen=True, slots=True)

@@ -528,6 +528,24 @@ def test_a_model_rewrites_and_the_tuner_tunes(plain: Path, tmp_path: Path) -> No
     assert set(account.by_role) >= {"plan", "code", "template"}
 
 
+def test_who_gave_up_a_later_plan_is_not_asked_again_for_the_same_source(plain: Path, tmp_path: Path) -> None:
+    """Whether it was the first question for that source makes no difference to what the answer says."""
+
+    def script(request: ChatRequest) -> str:
+        text = request.messages[0].text
+        gives_up = request.role == "plan" and "Everything that was tried\nNothing yet" not in text
+        return '{"give_up": "the loads set the pace"}' if gives_up else answers(request)
+
+    model = ScriptedModel(script)
+    machine = SimulatedMachine(lambda config, _workload: 1.5 if config else 1.0, noise=0.005)
+    result = run_with(model, plain, tmp_path / "run", machine, asking="sparing")
+    asked = [each.node for each in model.requests if each.role == "plan"]
+    gave_up = [each.parent for each in result.tree if each.failure is not None and each.failure.reason == NO_IDEA]
+    assert asked[:2] == [0, 0]
+    assert asked.count(0) == 2
+    assert gave_up.count(0) == 1
+
+
 def test_who_gave_up_is_not_asked_again_for_the_same_source_and_why_is_kept(plain: Path, tmp_path: Path) -> None:
     def script(request: ChatRequest) -> str:
         return '{"give_up": "the loads set the pace"}' if request.role == "plan" else answers(request)
@@ -604,7 +622,10 @@ def test_a_kernel_far_from_the_floor_is_rewritten_before_its_numbers_are_lifted(
     roles = [each.role for each in model.requests]
     assert ("template" not in roles) == is_rewritten
     notes = [each.text for each in RunFolder.open(tmp_path / "run", writable=False).read() if isinstance(each, Noted)]
-    assert any("rewritten first and its numbers are not lifted: it reaches" in each for each in notes) == is_rewritten
+    rewritten = "rewritten first and its numbers are not lifted: it reaches"
+    lifted = "the kernel's numbers are lifted into parameters first: it reaches"
+    assert any(rewritten in each for each in notes) == is_rewritten
+    assert any(lifted in each and each.endswith("more than 20%") for each in notes) != is_rewritten
     assert replay_optimize(tmp_path / "run", run=tmp_path / "again").differences == ()
 
 

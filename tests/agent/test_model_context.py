@@ -13,13 +13,27 @@ import pytest
 from kernelwright.agent.base import AnalyseContext, DebugContext, Draft, Plan, PlanContext, Task, TemplateContext
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.anchors import BEGIN, END
-from kernelwright.agent.model.context import Section, briefed, change, ideas_section, window_sections
-from kernelwright.agent.model.drafting import body_of
+from kernelwright.agent.model.context import (
+    Section,
+    briefed,
+    change,
+    ideas_section,
+    landscape_section,
+    window_sections,
+)
+from kernelwright.agent.model.drafting import body_of, with_defaults
 from kernelwright.agent.model.prompting import system_prompt
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
 from kernelwright.llm.scripted import ScriptedModel
-from kernelwright.optimization.evidence import NodeEvidence, doubt_lines, resource_lines, time_words
+from kernelwright.optimization.evidence import (
+    NodeEvidence,
+    doubt_lines,
+    failure_lines,
+    other_configs,
+    resource_lines,
+    time_words,
+)
 from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
@@ -30,11 +44,13 @@ from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
 from kernelwright.store.event import Evaluated
 from kernelwright.store.view import RunView
+from kernelwright.template.header import parse_header
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tree.model import Failure, Node, Tree
 from kernelwright.tuning.settings import Budget, TuneSettings
 
+Writer = Callable[..., Path]
 NOTHING = '{"give_up": "it runs at the limit"}'
 
 
@@ -117,6 +133,27 @@ def test_another_answer_can_be_asked_for(context: PlanContext) -> None:
         ModelAgent(model).plan(dataclasses.replace(context, sample=sample))
     first, second, third = (each.id for each in model.requests)
     assert first == third != second
+
+
+def test_an_earlier_attempts_other_defaults_are_no_change_of_its_source(tmp_path: Path, write_saxpy: Writer) -> None:
+    """Each is shown at the values of the source below; which are its own best is said in words."""
+    problem = load_problem(write_saxpy(tmp_path / "template"))
+    written = written_template(load_template(problem))
+    name, best = next((each.name, each.values[-1]) for each in parse_header(written.text, Path("header")).parameters)
+    node = Node(
+        0, None, "given", "", "", "as it is", "", None, "0" * 16, "opencl", (), status="working", best_value=1.0
+    )
+    node = dataclasses.replace(node, best_config=Config({name: best}))
+    child = dataclasses.replace(node, index=1, parent=0, role="code", best_config=Config({name: best}), best_value=2.0)
+    other = with_defaults(written, {name: best}).text.replace("base + k < n", "base + k <= n - 1")
+    assert other != written.text
+    model = ScriptedModel([NOTHING])
+    agent = ModelAgent(model, source_of=lambda each: other if each.index else written.text)
+    agent.plan(PlanContext(Task(problem, SIMULATED_DEVICE), Tree((node, child)), node, written))
+    text = model.requests[0].messages[0].text
+    shown = text.partition("What its source does differently from the source below:")[2].partition("END DATA")[0]
+    assert "<= n - 1" in shown
+    assert "default" not in "".join(line for line in shown.split("\n") if line.startswith(("+", "-")))
 
 
 def test_requests_of_a_run_begin_alike_and_say_how_far(context: PlanContext) -> None:
@@ -254,6 +291,57 @@ def test_the_times_of_each_launch_are_told_where_there_are_several() -> None:
     assert time_words(dataclasses.replace(one, launches_ms=(1.2, 0.25))) == (
         "n 1.5 ms [1.5, 1.5] (1.2 + 0.25 in its launches)"
     )
+
+
+def test_few_samples_have_no_interval() -> None:
+    """A single one with `[1.5, 1.5]` would look like the most certain of all."""
+    assert time_words(Measurement("n", (1.5,), "clock")) == "n 1.5 ms (of 1 launch)"
+    assert time_words(Measurement("n", (1.5, 1.7, 1.6), "clock")) == "n 1.6 ms (of 3 launches)"
+
+
+def test_no_figure_is_told_that_is_below_the_noise() -> None:
+    best = evaluated({"A": 1, "B": 1}, 1.0)
+    beside = [evaluated({"A": 2, "B": 1}, 1.2), evaluated({"A": 3, "B": 1}, 1.1), evaluated({"A": 4, "B": 1}, 2.0)]
+    several = [evaluated({"A": 2, "B": 2}, 3.0), evaluated({"A": 3, "B": 2}, 1.0), evaluated({"A": 4, "B": 2}, 1.1)]
+    assert other_configs([best, *beside, *several], best, 1.25) == [
+        "with one parameter other than in the best config: no slower beyond the noise: A=3, A=2; A=4: 2.00x the time",
+        "with several other than in the best config: no slower beyond the noise: (A=3, B=2), (A=4, B=2); "
+        "A=2, B=2: 3.00x the time",
+    ]
+
+
+def test_what_was_stopped_early_was_slower_however_little_it_shows() -> None:
+    best, other = evaluated({"A": 1}, 1.0), evaluated({"A": 2}, 1.1)
+    assert isinstance(other.outcome, Passed)
+    stopped = dataclasses.replace(other.outcome.measurements[0], stopped_early=True)
+    early = dataclasses.replace(other, outcome=dataclasses.replace(other.outcome, measurements=(stopped,)))
+    (line,) = other_configs([best, early], best, 1.25)
+    assert line.endswith("(at least: stopped early): A=2: at least 1.10x the time")
+
+
+def test_configs_that_fail_alike_are_one_line() -> None:
+    def broken(value: int, reason: str) -> Evaluated:
+        return dataclasses.replace(
+            evaluated({"A": value}, 0.0), outcome=Failed("check", reason, f"at {value}", "", "n")
+        )
+
+    lines = failure_lines([broken(1, "mismatch"), broken(2, "unwritten"), broken(3, "mismatch"), broken(4, "mismatch")])
+    assert lines == [
+        "with A=1: check: mismatch on workload 'n': at 1; so do A=3; A=4",
+        "with A=2: check: unwritten on workload 'n': at 2",
+    ]
+
+
+def test_how_many_failed_is_told_once(context: PlanContext) -> None:
+    """A finding counts what had been evaluated when it was made, the node what has been by now."""
+    found = ("some configurations fail: time:suspicious (4 of 7)", "time:suspicious whenever A = 1 (3 of 7)")
+    tuning = dataclasses.replace(context.node.tuning, evaluated_count=14, failed_count=9, findings=found)
+    node = dataclasses.replace(context.node, tuning=tuning)
+    text = landscape_section(node, ("times of the best config: n 1.5 ms",)).text
+    assert "14 configurations were evaluated, 9 of them failed" in text
+    assert "4 of 7" not in text
+    assert "whenever A = 1" in text
+    assert "4 of 7" in landscape_section(node).text
 
 
 def test_read_back_is_said_in_words() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.agent.model.anchors import AnchorError, Region
-from kernelwright.agent.model.edits import MOST_EDITS, edited, has_edits
+from kernelwright.agent.model.edits import MOST_EDITS, edited, edits_of_patch, has_edits, is_patch
 
 SOURCE = "a;\nb;\n  c;\nb;\nd;\n"
 
@@ -21,7 +21,11 @@ def edit(old: str, new: str) -> str:
     [
         (edit("x;", "y;"), "edit 1, whose OLD lines begin with 'x;': they are not in the source"),
         (edit("b;", "y;"), "more than once"),
-        (edit("c;", "y;"), "exactly as they stand"),
+        (edit("\tc;", "y;"), "exactly as they stand"),
+        (edit("a;\n b;\nc;", "y;"), "exactly as they stand"),
+        (edit("    c;", "y;\n  z;"), "exactly as they stand"),
+        (edit("  b;", "  y;"), "more than once"),
+        (edit("  a0;", "y;"), "near is 'a;'"),
         (edit("a", "y;"), "not in the source"),
         (edit("", "y;"), "no OLD lines"),
         ("<<<<<<< OLD\na;\n=======\ny;\n", "does not end"),
@@ -33,6 +37,40 @@ def edit(old: str, new: str) -> str:
 def test_an_edit_that_does_not_say_where_is_told_why(text: str, words: str) -> None:
     with pytest.raises(AnchorError, match=words):
         edited(SOURCE, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        (edit("c;", "if (i) {\n  x;\n}"), "a;\nb;\n  if (i) {\n    x;\n  }\nb;\nd;\n"),
+        (edit("    c;", "    x;\n\n      y;"), "a;\nb;\n  x;\n\n    y;\nb;\nd;\n"),
+        (edit("  b;\n    c;", "  b;\n    x;"), "a;\nb;\n  x;\nb;\nd;\n"),
+    ],
+)
+def test_lines_that_are_indented_otherwise_all_alike_are_found_and_replaced_as_they_stand(
+    text: str, result: str
+) -> None:
+    assert edited(SOURCE, text) == result
+
+
+@pytest.mark.parametrize("head", ["--- a/k.cl\n+++ b/k.cl\n@@ -2,3 +2,3 @@ void k()\n", "@@\n", "@@ the loop\n"])
+def test_a_unified_diff_is_read_as_edits(head: str) -> None:
+    """Whatever line numbers it says."""
+    patch = f"{head} b;\n-  c;\n+  x;\n+  y;\n b;\n\\ No newline at end of file\n"
+    assert is_patch(patch)
+    assert edited(SOURCE, edits_of_patch(patch)) == "a;\nb;\n  x;\n  y;\nb;\nd;\n"
+    assert edited("--i;\n-- j;", edits_of_patch("@@\n --i;\n--- j;\n+x;")) == "--i;\nx;"
+    two = patch + "@@ -5 +5 @@\n-d;\n+e;\n"
+    assert edited(SOURCE, edits_of_patch(two)) == "a;\nb;\n  x;\n  y;\nb;\ne;\n"
+
+
+def test_a_source_is_no_unified_diff() -> None:
+    assert not is_patch(SOURCE)
+    assert not is_patch("-x;\n+y;")
+    assert is_patch("-x;\n+y;", "diff")
+    assert not is_patch(SOURCE, "diff")
+    with pytest.raises(AnchorError, match="not in the source"):
+        edited(SOURCE, edits_of_patch("@@ -1 +1 @@\n-other;\n+y;"))
 
 
 def test_edits_are_about_the_source_as_it_was_given() -> None:

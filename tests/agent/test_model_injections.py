@@ -25,6 +25,7 @@ from kernelwright.evaluate.builds.render import render
 from kernelwright.llm.base import Reply
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed
+from kernelwright.template.header import header_toml
 from kernelwright.template.load import load_baseline, load_template, template_of_text
 from kernelwright.template.model import Candidate
 from kernelwright.testing.simulated import SIMULATED_DEVICE
@@ -309,7 +310,6 @@ HEADERS = {
     "tolerance-of-an-argument": P + L + "[arguments.y]\nrtol=1e9\n",
     "arguments-overlap": P + L + 'arguments=["y","y","a","n"]\n',
     "arguments-left-out": P + L + 'arguments=["x","y"]\n',
-    "launch-left-out": P,
     "launch-at-times": P + L + 'when="n == 5"\n',
     "grid-by-data": P + '[launch]\ngrid=["ceil_div(n,32*ITEMS)*(x>0)"]\nblock=["32"]\n',
     "grid-by-weight": P + '[launch]\ngrid=["weight*ITEMS"]\nblock=["32"]\n',
@@ -426,6 +426,31 @@ def test_no_header_gets_through(name: str, subject: tuple[Task, Written]) -> Non
         made(subject, answer(subject[1], HEADERS[name]))
 
 
+def commented(toml: str) -> str:
+    return "\n".join(["// /// kernelwright", *(f"// {line}" for line in toml.rstrip("\n").split("\n")), "// ///"])
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_no_header_gets_through_within_the_source(name: str, subject: tuple[Task, Written]) -> None:
+    """One that cannot be read there stays the comment that it is."""
+    body = body_of(subject[1]).replace("get_global_id(0) * 1", "get_global_id(0) * ITEMS")
+    reply = Reply(f"```c\n{commented(HEADERS[name])}\n{body}\n```\n", "m")
+    try:
+        text = made(subject, reply).text
+    except Malformed:
+        return
+    assert header_toml(text) == header_toml(subject[1].text)
+
+
+def test_a_header_may_stand_in_the_source_and_one_without_a_launch_keeps_it(subject: tuple[Task, Written]) -> None:
+    body = body_of(subject[1]).replace("get_global_id(0) * 1", "get_global_id(0) * ITEMS").replace("k < 1", "k < ITEMS")
+    beside = made(subject, answer(subject[1], P + L)).text
+    assert made(subject, Reply(f"```c\n{commented(P + L)}\n{body}\n```\n", "m")).text == beside
+    kept = header_toml(made(subject, answer(subject[1], P)).text)
+    assert kept.partition("[launch]")[2] == header_toml(subject[1].text).partition("[launch]")[2]
+    assert kept.startswith("[parameters]")
+
+
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_is_only_text_stays_text(name: str, subject: tuple[Task, Written]) -> None:
     text = made(subject, answer(subject[1], HARMLESS[name])).text
@@ -493,9 +518,9 @@ PLANS = {
     "lines-negative": {"first_line": -5, "last_line": 2},
     "lines-text": {"first_line": "1; rm", "last_line": 2},
     "gain-infinite": {"predicted_gain": float("inf")},
-    "gain-huge": {"predicted_gain": 1e300},
+    "gain-negative": {"predicted_gain": -1e300},
     "gain-text": {"predicted_gain": "verified by the judge"},
-    "title-empty": {"title": ""},
+    "title-object": {"title": {"x": 1}},
     "instruction-object": {"instruction": {"__proto__": {"admin": True}}},
     "parameters-name": {"parameters": [{"name": "A -I/etc", "values": "1", "why": ""}]},
 }

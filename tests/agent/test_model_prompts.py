@@ -23,12 +23,7 @@ from kernelwright.agent.model.hostile import ATTRIBUTES, MOST_HEADER_CHARACTERS,
 from kernelwright.agent.model.limits import limits_words
 from kernelwright.agent.model.prompting import system_prompt
 from kernelwright.agent.model.replies import (
-    MOST_CHARACTERS,
     MOST_CLAIM,
-    NOT_ASKED,
-    AnalysisReply,
-    Claim,
-    GivenUp,
     Malformed,
     PlanReply,
     claims_of,
@@ -39,7 +34,7 @@ from kernelwright.agent.model.settings import ROLES, ModelSettings, RoleName, Ro
 from kernelwright.agent.written import written_template
 from kernelwright.llm.base import ChatRequest, Reply
 from kernelwright.llm.scripted import ScriptedModel
-from kernelwright.optimization.evidence import CLEARLY, NodeEvidence, noise_of
+from kernelwright.optimization.evidence import CLEARLY, NodeEvidence, noise_of, noise_words
 from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
@@ -106,45 +101,23 @@ def asked(role: RoleName, context: PlanContext, **settings: Any) -> str:
 # -- limits
 
 
-def bounds_of(kind: type) -> list[tuple[str, float]]:
-    """Every number that a reader holds a field to that is asked for."""
-    return [
-        (name, getattr(found, bound))
-        for name, each in kind.model_fields.items()  # type: ignore[attr-defined]
-        if name not in NOT_ASKED
-        for found in each.metadata
-        for bound in ("min_length", "max_length", "gt", "ge", "lt", "le")
-        if getattr(found, bound, None)
-    ]
-
-
-READ: dict[RoleName, tuple[type, ...]] = {
-    "plan": (PlanReply, GivenUp),
-    "analyse": (AnalysisReply, Claim),
-    "code": (GivenUp,),
-    "debug": (GivenUp,),
-    "template": (GivenUp,),
-}
-
-
 @pytest.mark.parametrize("role", ROLES)
-def test_every_limit_of_a_reader_is_told_where_it_is_asked(role: RoleName, context: PlanContext) -> None:
-    text = asked(role, context)
-    limits = next(line for line in text.splitlines() if line.startswith("Limits, beyond which"))
-    for kind in READ[role]:
-        for name, bound in bounds_of(kind):
-            told = re.search(rf"`(\w+\.)*{name}` [^;]*\b{bound:g}\b", limits)
-            assert told, (kind.__name__, name, bound)
-    assert f"{MOST_CHARACTERS} characters in all" in limits
-    if role in ("code", "debug", "template"):
+def test_every_limit_beyond_which_an_answer_comes_back_is_told_where_it_is_asked(
+    role: RoleName, context: PlanContext
+) -> None:
+    """What is cut instead is no limit: no plan has to count the characters of its words."""
+    limits = next(line for line in asked(role, context).splitlines() if line.startswith("Limits, beyond which"))
+    assert "tokens in all" in limits
+    if role != "analyse":
         assert str(MOST_SOURCE_CHARACTERS) in limits
         assert str(MOST_HEADER_CHARACTERS) in limits
+        assert "`because`" not in limits
 
 
 def test_the_limit_of_a_claim_is_the_readers(context: PlanContext) -> None:
     """A longer claim is cut, and the prompt has said so: a question again would cost more than its last words."""
-    assert "words are cut: 4000 tokens" in asked("analyse", context)
-    assert f"`claims.claim` 5 to {MOST_CLAIM} characters" in asked("analyse", context)
+    limits = f"words are cut: 4000 tokens in all, reasoning included; a claim {MOST_CLAIM} characters"
+    assert limits in asked("analyse", context)
     claim = {"claim": "x" * (MOST_CLAIM + 1), "evidence": ["E1"]}
     (found,) = claims_of(Reply(json.dumps({"claims": [claim]}), "m"), frozenset({"E1"}))
     assert found.claim == "x" * MOST_CLAIM
@@ -216,7 +189,6 @@ def test_a_plan_needs_no_lines_and_no_parameters() -> None:
     assert isinstance(read, PlanReply)
     assert read.parameters == []
     assert plan_of(Reply(json.dumps(plan), "m"), 9) == read
-    assert set(NOT_ASKED) <= set(PlanReply.model_fields)
 
 
 def test_an_example_without_parameters_still_computes_with_its_defaults(template: PlanContext) -> None:
@@ -285,7 +257,14 @@ def test_what_was_not_measured_to_the_end_says_nothing_of_noise() -> None:
     assert noise_of([passed([1.0] * 3)]) is None
 
 
-def test_planner_and_analyst_are_told_intervals_and_noise(context: PlanContext, tmp_path: Path) -> None:
+def test_the_noise_is_what_was_measured_and_never_made_up() -> None:
+    """No figure without launches enough for one; less than what a search takes for noise is not told."""
+    assert "not known yet" in noise_words(None)
+    assert "differ by less than 3 % are not told apart" in noise_words(0.001)
+    assert "differ by less than 25 % are not told apart" in noise_words(0.25)
+
+
+def test_planner_and_analyst_are_told_how_sure_the_times_are(context: PlanContext, tmp_path: Path) -> None:
     requests: list[ChatRequest] = []
 
     def answer(request: ChatRequest) -> str:
@@ -295,8 +274,8 @@ def test_planner_and_analyst_are_told_intervals_and_noise(context: PlanContext, 
     run_of(context, tmp_path / "run", ScriptedModel(answer), evaluations=20)
     for role in ("plan", "analyse"):
         text = next(each.messages[0].text for each in requests if each.role == role and each.node)
-        assert re.search(r"noise: two configurations whose figures differ by less than \d+ % are not told apart", text)
-        assert re.search(r"small [\d.]+ ms \[[\d.]+, [\d.]+\]", text)
+        assert noise_words(None) in text
+        assert re.search(r"small [\d.]+ ms \(of 5 launches\)", text)
     assert CLEARLY > 1
 
 
@@ -460,12 +439,17 @@ def test_a_plan_asks_for_every_field_that_is_read_and_no_other(context: PlanCont
     ModelAgent(model, settings=ModelSettings(is_direct=is_direct)).plan(context)
     text = model.requests[0].messages[0].text
     shown = json.loads(text[text.index('{"because"') : text.index("```\n", text.index('{"because"'))])
-    assert set(shown) == {*PlanReply.model_fields, "give_up"} - {*NOT_ASKED, "source", "header"}
+    assert set(shown) == {*PlanReply.model_fields, "give_up"} - {
+        "parameters", "first_line", "last_line", "indexing", "source", "header",
+    }  # fmt: skip
     assert model.requests[0].schema is None
 
 
 def test_the_attributes_that_pass_are_told_beforehand() -> None:
     """One that does not costs a question more."""
     for name in ("system", "direct_system"):
-        text = system_prompt("cuda", "CUDA C++", name=name)
-        assert all(re.search(rf"\b{each}\b", text) for each in ATTRIBUTES)
+        cuda, opencl = (system_prompt(each, each, name=name) for each in ("cuda", "opencl"))
+        assert all(re.search(rf"\b{each}\b", cuda + opencl) for each in ATTRIBUTES)
+        assert "reqd_work_group_size" in opencl
+        assert "reqd_work_group_size" not in cuda
+        assert "Attributes: " not in system_prompt("triton", "Triton", name=name)

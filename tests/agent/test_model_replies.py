@@ -28,6 +28,7 @@ from kernelwright.agent.model.replies import (
     PlanReply,
     claims_of,
     code_of,
+    edits_of,
     fenced_blocks,
     header_of,
     object_of,
@@ -260,9 +261,12 @@ def test_a_role_may_give_up() -> None:
         ({"predicted_gain": "much"}, "predicted_gain"),
         ({"predicted_gain": float("nan")}, "predicted_gain"),
         ({"predicted_gain": -1}, "predicted_gain"),
-        ({"instruction": ""}, "instruction"),
-        ({"title": None}, "title"),
-        ({"indexing": ""}, "indexing"),
+        ({"predicted_gain": "15 %"}, "predicted_gain"),
+        ({"predicted_gain": float("inf")}, "predicted_gain"),
+        ({"predicted_gain": None}, "predicted_gain"),
+        ({"instruction": ["tile"]}, "instruction"),
+        ({"title": {}}, "title"),
+        ({"instruction": "", "because": "", "title": ""}, "title: Field required"),
         ({"parameters": [{"name": "a b", "values": "1"}]}, "parameters.0.name"),
         ({"first_line": 0}, "first_line"),
         ({"last_line": 10}, "numbered from 1 to 9"),
@@ -272,6 +276,75 @@ def test_a_role_may_give_up() -> None:
 def test_a_plan_with_a_wrong_field_is_told_which(changes: dict[str, object], words: str) -> None:
     with pytest.raises(Malformed, match=words):
         plan_of(reply(json.dumps({**PLAN, **changes})), 9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({"title": None}, "title", "writes become contiguous"),
+        ({"title": "", "because": ""}, "title", PLAN["instruction"]),
+        ({"title": "", "because": "b" * 500}, "title", "b" * 80),
+        ({"instruction": ""}, "instruction", "writes become contiguous"),
+        ({"instruction": None, "because": None}, "instruction", "Tile through local memory"),
+        ({"instruction": "tile it"}, "instruction", "tile it"),
+        ({"because": None}, "because", ""),
+        ({"risk": None}, "risk", ""),
+        ({"indexing": ""}, "indexing", "unchanged"),
+        ({"family": None}, "family", "other"),
+        ({"parameters": None}, "parameters", []),
+        ({"predicted_gain": "about 1.5 x"}, "predicted_gain", 1.5),
+        ({"predicted_gain": "2"}, "predicted_gain", 2.0),
+        ({"predicted_gain": 450}, "predicted_gain", 200.0),
+        ({"predicted_gain": "450 times"}, "predicted_gain", 200.0),
+        ({"give_up": ""}, "title", "Tile through local memory"),
+        ({"give_up": "None"}, "title", "Tile through local memory"),
+        ({"give_up": False}, "title", "Tile through local memory"),
+    ],
+)
+def test_a_plan_comes_not_back_for_words_that_nothing_rests_on(
+    changes: dict[str, object], field: str, value: object
+) -> None:
+    plan = plan_of(reply(json.dumps({**PLAN, **changes})), 9)
+    assert isinstance(plan, PlanReply)
+    assert getattr(plan, field) == value
+
+
+SMALL = "__kernel void k(__global float *x)\n{\n}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```c\n{SMALL}\n```",
+        f"```c\n{SMALL}",
+        f'```json\n{{"a": 1}}\n```c\n{SMALL}\n```',
+        f"```c\n{SMALL}\n```toml\n[launch]\ngrid = [1]\n```",
+        f"The loop was\n```c\nfor (;;) x;\n```\nand now:\n```c\n{SMALL}\n```",
+        f"```c\n{SMALL}\n```\n```\n[parameters]\nA = 1\n```",
+        f"```ini\n# the header\n```\n```ini\n[launch]\ngrid = [1]\n```\n```c\n{SMALL}\n```",
+    ],
+)
+def test_the_source_is_found_where_a_fence_or_a_tag_is_missing(text: str) -> None:
+    assert code_of(reply(text), "k").strip() == SMALL
+
+
+def test_a_diff_is_an_answer_and_beside_a_source_an_illustration() -> None:
+    patch = "@@\n-  a;\n+  b;\n"
+    assert "=======\n  b;" in edits_of(reply(f"```diff\n{patch}```"))
+    assert "=======\n  b;" in edits_of(reply(f"```c\n{patch}```"))
+    assert edits_of(reply(f"```c\n{SMALL}\n```\nwhich is\n```diff\n{patch}```")) == ""
+
+
+def test_two_sources_with_the_kernel_are_still_two() -> None:
+    with pytest.raises(Malformed, match="2 code blocks that differ"):
+        code_of(reply(f"```c\n{SMALL}\n```\n```c\n{SMALL} // other\n```"), "k")
+
+
+@pytest.mark.parametrize("tag", ["toml", "", "ini"])
+def test_a_header_is_one_whatever_its_tag(tag: str) -> None:
+    text = f"```c\n{SMALL}\n```\n```{tag}\n[[launch]]\ngrid = [1]\n```"
+    assert header_of(reply(text)) == "[[launch]]\ngrid = [1]"
+    assert header_of(reply(f"```{tag or 'c'}\n{SMALL}\n```")) == (SMALL if tag == "toml" else None)
 
 
 def test_claims_without_given_evidence_are_left_out() -> None:

@@ -92,6 +92,15 @@ def test_a_service_that_repeats_the_key_is_not_repeated(server: ChatServer) -> N
     assert "***" in error.message
 
 
+def test_a_placeholder_for_a_key_takes_no_letter_out_of_a_reply(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_MODEL_KEY", "x")
+    model = provider(server, Answer("y[i] = max(x[i], 0);"))
+    assert model.complete(ask()).text == "y[i] = max(x[i], 0);"
+    model.close()
+
+
 def test_a_rate_limit_tells_when_to_come_back(server: ChatServer) -> None:
     error = failure(server, Answer(status=429, headers={"retry-after": "7"}, body='{"error": {"message": "slow"}}'))
     assert isinstance(error, ModelRateLimited)

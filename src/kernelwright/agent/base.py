@@ -153,6 +153,8 @@ class Declined:
     """Nothing was written, and why."""
 
     reason: str
+    has_no_plan: bool = False
+    """Whether a planner says that nothing more is worth it for this source; else whatever it was may be asked again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,9 @@ _SHAPES: Mapping[str, Tidy] = MappingProxyType(
 _STUMBLES = (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, AssertionError, RecursionError)
 """What libraries raise over an answer of another shape than they expect; pydantic's errors are of `ValueError`."""
 
+LEAST_KEY = 8
+"""A shorter key is a placeholder that an endpoint of one's own is given; no service issues such."""
+
 _NO_KEY = "no-key"
 """What an endpoint without a key gets: clients insist on one, local servers ignore it."""
 
@@ -236,9 +239,7 @@ class ProviderModel:
         texts = [part.content for part in response.parts if isinstance(part, self._messages.TextPart)]
         if not all(isinstance(each, str) for each in texts):
             raise self._malformed(f"its text is {str(texts)[:60]!r}")
-        text = "".join(texts)
-        if self._key:
-            text = text.replace(self._key, "***")  # a service that repeats it must not put it into the record
+        text = self._without_key("".join(texts))  # a service that repeats it must not put it into the record
         reason, usage = response.finish_reason, _usage(response.usage)
         error: ModelError | None = None
         if reason == "content_filter":
@@ -326,10 +327,11 @@ class ProviderModel:
 
     def _words(self, error: Exception) -> str:
         """The service's own words, short, and without the key, which some services repeat."""
-        text = " ".join(readable(str(error)).split())
-        if self._key:
-            text = text.replace(self._key, "***")
-        return text[:MOST_CHARACTERS]
+        return self._without_key(" ".join(readable(str(error)).split()))[:MOST_CHARACTERS]
+
+    def _without_key(self, text: str) -> str:
+        """The text with stars for the key; a placeholder, such as `x`, may be a name in a kernel, which stays."""
+        return text.replace(self._key, "***") if self._key and len(self._key) >= LEAST_KEY else text
 
     def close(self) -> None:
         """Give up what other threads wait for, and close the connections."""

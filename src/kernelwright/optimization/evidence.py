@@ -107,17 +107,18 @@ class NodeEvidence:
         # What came behind the tree's own knowledge is not told: the log may be ahead of it.
         count = len(view.evaluations) if node.failure is not None else max(node.tuning.evaluated_count, place + 1)
         events = view.evaluations[:count]
-        failed = _failures([each for each in events if isinstance(each.outcome, Failed)][:MOST_FAILURES])
+        failed = failure_lines([each for each in events if isinstance(each.outcome, Failed)][:MOST_FAILURES])
         best = view.evaluations[place] if place >= 0 else None
         if best is None or not isinstance(best.outcome, Passed):
             return tuple(failed)
         profiles = profile_of(view.started, best.outcome, self._counters(view, best))
         lines = [line for each in profiles for line in profile_lines(each)]
-        noise = max(noise_of([each.outcome for each in events]) or 0.0, CLEARLY - 1)
+        known = noise_of([each.outcome for each in events])
+        noise = max(known or 0.0, CLEARLY - 1)
         resources = resource_lines(best.outcome.resources, without=_untold(view))
         lines += [*resources, *_by_workload(events, best, 1 + noise)]
-        others = [*_other_configs(events, best), *(doubt_lines(events, best) if _is_cpu(view) else [])]
-        return (*lines, *others, _noise_words(noise), *_error_words(best.outcome), *failed)
+        others = [*other_configs(events, best, 1 + noise), *(doubt_lines(events, best) if _is_cpu(view) else [])]
+        return (*lines, *others, noise_words(known), *_error_words(best.outcome), *failed)
 
     def _counters(self, view: RunView, event: Evaluated) -> Mapping[str, Mapping[str, float]]:
         """The counters of the longest kernel on each workload; what was read once is kept beside the log."""
@@ -148,8 +149,7 @@ def _of_baseline(view: RunView) -> tuple[str, ...]:
     outcome = view.baseline.outcome
     lines = ["times: " + ", ".join(time_words(each) for each in outcome.measurements)]
     lines += [line for each in profile_of(view.started, outcome) for line in profile_lines(each)]
-    noise = max(noise_of([outcome]) or 0.0, CLEARLY - 1)
-    return (*lines, *resource_lines(outcome.resources, without=_untold(view)), _noise_words(noise))
+    return (*lines, *resource_lines(outcome.resources, without=_untold(view)), noise_words(noise_of([outcome])))
 
 
 def _untold(view: RunView) -> frozenset[str]:
@@ -180,7 +180,11 @@ def noise_of(outcomes: Sequence[Outcome]) -> float | None:
     return sorted(found)[min(len(found) - 1, int(NOISE_QUANTILE * len(found)))]
 
 
-def _noise_words(noise: float) -> str:
+def noise_words(known: float | None) -> str:
+    """From which difference on two figures are told apart; None: nothing was launched often enough to say."""
+    if known is None:
+        return "noise: not known yet, since no configuration was launched often enough"
+    noise = max(known, CLEARLY - 1)
     return (
         f"noise: two configurations whose figures differ by less than {math.ceil(100 * noise - 1e-9)} % are not told "
         "apart by these measurements; what else the machine does comes on top"
@@ -196,11 +200,13 @@ def _error_words(outcome: Passed) -> list[str]:
 
 
 def time_words(measurement: Measurement) -> str:
-    """A workload's time, with the 95 % interval of its median."""
-    interval = median_interval(measurement.samples_ms)
+    """A workload's time, with the 95 % interval of its median where there are samples enough for one."""
+    interval, count = median_interval(measurement.samples_ms), len(measurement.samples_ms)
+    few = f"(of {count} launch{'es' if count > 1 else ''})"
+    range_ms = f"[{interval.low:.3g}, {interval.high:.3g}]" if count >= LEAST_SAMPLES else few
     launches = " + ".join(f"{each:.3g}" for each in measurement.launches_ms)
     told = f" ({launches} in its launches)" if launches else ""
-    return f"{measurement.workload} {interval.estimate:.3g} ms [{interval.low:.3g}, {interval.high:.3g}]{told}"
+    return f"{measurement.workload} {interval.estimate:.3g} ms {range_ms}{told}"
 
 
 def _median_ms(samples_ms: Sequence[float]) -> float:
@@ -222,19 +228,33 @@ def _resource(name: str, value: float) -> str:
     return f"{shown} {RESOURCE_WORDS.get(name, name.replace('_', ' '))}"
 
 
-def _failures(failed: Sequence[Evaluated]) -> list[str]:
-    lines = []
+def failure_lines(failed: Sequence[Evaluated]) -> list[str]:
+    """How configs failed: a line for each way, with the first one's message."""
+    ways: dict[tuple[str, str], list[Evaluated]] = {}
     for each in failed:
         assert isinstance(each.outcome, Failed)
-        where = f" on workload {each.outcome.workload!r}" if each.outcome.workload else ""
-        config = ", ".join(f"{name}={value}" for name, value in each.config.items()) or "no parameters"
-        message = " ".join(cleaned_message(each.outcome.message).split())[:MOST_ERROR]
-        lines.append(f"with {config}: {each.outcome.stage}: {each.outcome.reason}{where}: {message}")
-    return lines
+        ways.setdefault((each.outcome.stage, each.outcome.reason), []).append(each)
+    return [_way(alike) for alike in ways.values()]
 
 
-def _other_configs(events: Sequence[Evaluated], best: Evaluated) -> list[str]:
-    """What was measured beside the best, by what differs from it: no average mixes in how the others were chosen."""
+def _way(alike: Sequence[Evaluated]) -> str:
+    """One way of failing."""
+    outcome = alike[0].outcome
+    assert isinstance(outcome, Failed)
+    first, *others = (
+        ", ".join(f"{name}={value}" for name, value in each.config.items()) or "no parameters" for each in alike
+    )
+    where = f" on workload {outcome.workload!r}" if outcome.workload else ""
+    message = " ".join(cleaned_message(outcome.message).split())[:MOST_ERROR]
+    more = f"; so do {'; '.join(others)}" if others else ""
+    return f"with {first}: {outcome.stage}: {outcome.reason}{where}: {message}{more}"
+
+
+def other_configs(events: Sequence[Evaluated], best: Evaluated, clearly: float) -> list[str]:
+    """What was measured beside the best, by what differs from it: no average mixes in how the others were chosen.
+
+    Of those that took less than `clearly` times as long no figure is told: nobody can tell them from the best.
+    """
     single: dict[str, str] = {}
     others: dict[str, str] = {}
     passed = [each for each in events if isinstance(each.outcome, Passed) and each.value is not None]
@@ -242,12 +262,16 @@ def _other_configs(events: Sequence[Evaluated], best: Evaluated) -> list[str]:
         changed = [f"{name}={value}" for name, value in each.config.items() if best.config.get(name) != value]
         if changed and each.value is not None and best.value:
             assert isinstance(each.outcome, Passed)
-            least = "at least " if each.outcome.stopped_early else ""
-            words = f"{least}{each.value / best.value:.2f}x the time"
+            ratio, least = each.value / best.value, "at least " if each.outcome.stopped_early else ""
+            is_told = ratio >= clearly or each.outcome.stopped_early  # those that were stopped early lose
+            words = f"{least}{ratio:.2f}x the time" if is_told else ""
             (single if len(changed) == 1 else others).setdefault(", ".join(changed), words)
     lines = []
     for what, found, most in (("one parameter", single, MOST_SINGLE), ("several", others, MOST_OTHERS)):
-        told = [f"{changed}: {words}" for changed, words in list(found.items())[:most]]
+        shown = list(found.items())[:most]
+        slower = [f"{changed}: {words}" for changed, words in shown if words]
+        alike = [f"({changed})" if "," in changed else changed for changed, words in shown if not words]
+        told = [*([f"no slower beyond the noise: {', '.join(alike)}"] if alike else []), *slower]
         if told:
             stopped = " (at least: stopped early)" if any("at least" in each for each in told) else ""
             lines.append(f"with {what} other than in the best config{stopped}: {'; '.join(told)}")
@@ -292,6 +316,6 @@ def _by_workload(events: Sequence[Evaluated], best: Evaluated, clearly: float) -
             lines.append(f"workload {name} alone is {time_ms / own_ms:.2f}x faster with {', '.join(other)}")
         else:
             agreeing.append(name)
-    if len(agreeing) > 1:
-        lines.append(f"the same config is best, or as good, on {', '.join(agreeing)}")
+    if len(agreeing) > 1 and any(event is not best and isinstance(event.outcome, Passed) for event in events):
+        lines.append(f"no other config is faster beyond the noise on {', '.join(agreeing)}")
     return lines

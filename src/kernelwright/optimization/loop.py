@@ -232,7 +232,7 @@ class Optimizer:
             draft = Draft(written_template(parts.given), "the template that the problem declares")
             self._begin_first(self._propose(0, "given", draft))
         with self.state.deciding():
-            is_written_anew = parts.settings.lifts_later or bool(parts.rewrites_first)
+            is_written_anew = parts.settings.lifts_later or parts.rewrites_first
             is_lifted_first = not is_written_anew and not (parts.given is not None and self.state.is_spent())
         if LIFTED_ROLE not in roles and is_lifted_first:
             self.state.say("making parameters of the launch's shape and of the numbers in the kernel")
@@ -358,7 +358,9 @@ class Optimizer:
         """Record what a role has written, or why it has not; its proof comes next."""
         node = self.state.tree[parent]
         if isinstance(result, Declined):
-            self._refuse(node, idea, result.reason, role=role, choice=choice)
+            is_through = result.has_no_plan and self.state.parts.settings.is_sparing
+            reason = NO_IDEA if is_through else "declined"
+            self._refuse(node, idea, result.reason, role=role, reason=reason, choice=choice)
             return None
         if role == LIFTED_ROLE and not has_parameters(result.written):
             self._refuse(node, idea, "no number became a parameter", role=role, choice=choice)

@@ -211,7 +211,7 @@ class Session:
         if view is not None:
             parts = dataclasses.replace(parts, proofs=view.proofs)
         parts = self._remembering(parts, view)
-        self._tell_first_step(parts.rewrites_first, view)
+        self._tell_first_step(parts.why_first, view)
         optimizer = self._optimizer = Optimizer(parts, view.tree_events if view else ())
         if self._parts.time_left is not None:
             self._parts.time_left.is_told_by(optimizer.state.seconds_for_models)
@@ -342,7 +342,8 @@ class Session:
             folder=parts.folder,
             clock=self._clock,
             reserved_s=self._reserved_s(baseline_ms),
-            rewrites_first=settings.why_rewritten_first(share, rates),
+            rewrites_first=settings.is_rewritten_first(share, rates),
+            why_first=settings.why_first(share, rates),
             limit_s=self._parts.settings.tune.budget.seconds,
             begun_s=self._resumed_s or 0.0,
             ledger=self._ledger,
@@ -383,7 +384,7 @@ class Session:
         )
 
     def _tell_first_step(self, words: str, view: RunView | None) -> None:
-        """Say why a new run begins with a rewrite; a replay says it where its record does."""
+        """Say why a new run begins with a rewrite, or with a template; a replay says it where its record does."""
         recorded = self._parts.recorded
         if words and view is None and (recorded is None or isinstance(recorded.next_event, Noted)):
             self._append([Noted("info", words)])

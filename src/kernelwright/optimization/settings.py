@@ -44,6 +44,13 @@ SPOOL_IN_FLIGHT = 4
 """Structures under way where the device is behind a spool, unless said otherwise."""
 
 
+def _share_that_counts(floor_share: float | None, rate_share: float | None) -> tuple[float | None, float]:
+    """How near a kernel is to the device's limit, and up to which part it needs another structure."""
+    if floor_share is not None:
+        return floor_share, REWRITTEN_BELOW
+    return rate_share, REWRITTEN_BELOW_RATES
+
+
 @dataclass(frozen=True, slots=True)
 class OptimizeSettings:
     """Everything that `optimize` can be told."""
@@ -122,25 +129,33 @@ class OptimizeSettings:
         """Whether each question to a model has to be worth it."""
         return self.model != "rules" and self.asking == "sparing"
 
-    def why_rewritten_first(self, floor_share: float | None, rate_share: float | None = None) -> str:
-        """Why a kernel is rewritten before its numbers are lifted into parameters, in words; empty: it is not.
+    def is_rewritten_first(self, floor_share: float | None, rate_share: float | None = None) -> bool:
+        """Whether a kernel is rewritten before its numbers are lifted into parameters.
 
         Args:
             floor_share: which part of what the device allows the baseline reaches; None: not known.
             rate_share: which part of the rates that were measured of memory and arithmetic, where they are no floor.
         """
         if not self.is_sparing or self.policy != GAIN:
+            return False
+        share, least = _share_that_counts(floor_share, rate_share)
+        return share is not None and share <= least
+
+    def why_first(self, floor_share: float | None, rate_share: float | None = None) -> str:
+        """What the policy does first and why, in words; empty: it has no choice. Arguments as above."""
+        if not self.is_sparing or self.policy != GAIN:
             return ""
-        if floor_share is not None and floor_share <= REWRITTEN_BELOW:
-            reached = f"{floor_share:.1%} of the floor"
-        elif floor_share is None and rate_share is not None and rate_share <= REWRITTEN_BELOW_RATES:
-            reached = f"{rate_share:.1%} of the measured rates of memory and arithmetic"
-        else:
-            return ""
-        return (
-            f"the kernel is rewritten first and its numbers are not lifted: it reaches {reached}, "
-            "which other numbers do not change much"
-        )
+        share, least = _share_that_counts(floor_share, rate_share)
+        what = "of the floor" if floor_share is not None else "of the measured rates of memory and arithmetic"
+        unknown = "how far it is from the device's limit is not known"
+        reached = unknown if share is None else f"it reaches {share:.1%} {what}"
+        if self.is_rewritten_first(floor_share, rate_share):
+            return (
+                f"the kernel is rewritten first and its numbers are not lifted: {reached}, "
+                "which other numbers do not change much"
+            )
+        than = "" if share is None else f", more than {least:.0%}"
+        return f"the kernel's numbers are lifted into parameters first: {reached}{than}"
 
     @property
     def least_gain_fraction(self) -> float | None:

@@ -86,8 +86,10 @@ class OptimizerParts:
     """Proofs of templates from earlier sessions."""
     steps: Callable[[int, Callable[[], Tree]], Steps] = lambda size, _tree: Steps(size)
     """Makes the steps of that many structures under way, which may look at the tree."""
-    rewrites_first: str = ""
-    """Why the kernel is rewritten at once, and its numbers are not lifted first; empty: they are."""
+    rewrites_first: bool = False
+    """Whether the kernel is rewritten at once, and its numbers are not lifted first."""
+    why_first: str = ""
+    """Why that is done first, in words; empty: there was no choice."""
     limit_s: float | None = None
     """When the run should be over, by its clock; None: no limit in time."""
     begun_s: float = 0.0

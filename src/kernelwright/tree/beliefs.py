@@ -412,11 +412,11 @@ def _is_large(predicted: float | None) -> bool:
     return predicted is not None and predicted >= LARGE_PROMISE
 
 
-def prediction_words(tree: Tree) -> str:
-    """How predicted gains compare with what the search measured, by their size; empty where none was judged."""
+def prediction_words(tree: Tree, *, least: int = 1) -> str:
+    """How predicted gains compare with what the search measured, by their size; empty where fewer were judged."""
     steps = ((node.predicted_gain, tree.gain(node.index)) for node in tree if node.is_working)
     known = [(math.log(said), math.log(found)) for said, found in steps if said and found and said >= USEFUL]
-    if not known:
+    if len(known) < least:
         return ""
     close = sum(abs(found - said) <= AS_PREDICTED for said, found in known)
     parts = []

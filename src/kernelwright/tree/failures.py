@@ -14,7 +14,15 @@ from typing import Literal
 from kernelwright.store.event import Idea
 from kernelwright.tree.model import Failure, Node, Tree
 
-Kind = Literal["does not build", "does not fit", "is wrong", "crashes or hangs", "is not worth it", "was declined"]
+Kind = Literal[
+    "does not build",
+    "does not fit",
+    "is wrong",
+    "cannot be timed",
+    "crashes or hangs",
+    "is not worth it",
+    "was declined",
+]
 
 _CLOSENESS: Mapping[tuple[str, str], float] = MappingProxyType(
     {
@@ -129,4 +137,6 @@ def _kind(node: Node, failure: Failure) -> Kind:
             return "does not build"
         case "resources" | "launch":
             return "does not fit"
+        case "time":
+            return "cannot be timed"
     return "is wrong"

@@ -6,7 +6,7 @@ agent writes no file and runs nothing: what it proposes is judged by the loop as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -79,6 +79,12 @@ MOST_SENT_BACK = 1000
 """Characters of a reply that is too long to be read."""
 
 REFUSED = "Your answer cannot be used: "
+WITHIN = (
+    ". Change only what is between the two anchor comments, which stay; the comments that begin with `|` are the "
+    "instruction again, leave them out"
+)
+"""What a coder is told of a plan that names the lines."""
+
 AGAIN = "\n\nAnswer again, completely, in the form that was asked for."
 """Around the complaint in a message that sends an answer back."""
 
@@ -159,6 +165,7 @@ class ModelAgent:
             return Draft(made, idea.instruction[:MOST_EXPLANATION], idea.because, idea.predicted_gain)
         body = body_of(written)
         region = (Region(idea.first_line, idea.last_line) if idea.first_line else Region.whole(body)).clipped(body)
+        is_whole = self._settings.is_direct or region == Region.whole(body)
         briefing = self._briefer.of_node(task, written, context.tree, node, "code")
         written = self._at_its_best(written, node)
         prompt = self._filled(
@@ -168,7 +175,8 @@ class ModelAgent:
             instruction=idea.instruction,
             because=idea.because,
             risk=idea.risk or "none was named",
-            source=self._shown(body, region, written.language, (idea.instruction,)),
+            source=body if is_whole else anchored(body, region, written.language, (idea.instruction,)),
+            within="" if is_whole else WITHIN,
             header=header_toml(written.text),
             limits=self._limits("code"),
         )
@@ -209,7 +217,7 @@ class ModelAgent:
         prompt = filled(
             "template",
             context=briefing.text,
-            source=anchored(body, region, written.language),
+            source=body,
             header=header_toml(written.text),
             limits=self._limits("template"),
         )
@@ -276,7 +284,7 @@ class ModelAgent:
         if isinstance(plan, Declined):
             return plan
         if isinstance(plan, GivenUp):
-            return Declined(plan.give_up)
+            return Declined(plan.give_up, has_no_plan=True)
         return Idea(
             key=_free(plan.key, context.tree, node),
             family=plan.family,
@@ -318,10 +326,6 @@ class ModelAgent:
     def _filled(self, name: str, **values: str) -> str:
         """The prompt of that name, or the one for whole kernels without parameters."""
         return filled(f"direct_{name}" if self._settings.is_direct else name, **values)
-
-    def _shown(self, body: str, region: Region, language: str, advice: Sequence[str] = ()) -> str:
-        """A source as a role sees it: with anchors where only a part of it may change."""
-        return body if self._settings.is_direct else anchored(body, region, language, advice)
 
     def _limits(self, role: RoleName) -> str:
         """What the readers of this role's replies take, in words."""

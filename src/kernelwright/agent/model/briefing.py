@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
@@ -29,7 +29,7 @@ from kernelwright.agent.model.context import (
     under_way_section,
     window_sections,
 )
-from kernelwright.agent.model.drafting import without_parameters
+from kernelwright.agent.model.drafting import with_defaults, without_parameters
 from kernelwright.agent.model.prompting import data, worked_example
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.rules.agent import RulesAgent
@@ -39,7 +39,7 @@ from kernelwright.problem.config import Value
 from kernelwright.problem.source_scan import scan_kernels
 from kernelwright.source.language import Language
 from kernelwright.tactics.registry import TACTICS
-from kernelwright.template.header import parse_header
+from kernelwright.template.header import header_toml, parse_header, strip_header
 from kernelwright.tree.model import Node, Tree
 
 BEST_SHOWN = 3
@@ -59,24 +59,41 @@ class Briefer:
         return briefed(self._static(task, written), [], tokens=self.settings.context_tokens)
 
     def of_node(self, task: Task, written: Written, tree: Tree, node: Node, role: WindowRole) -> Briefing:
-        """For a node in its tree: failures, history, a window of other nodes, and where the node stands."""
-        choose = ranked_window if self.settings.window == "ranked" else published_window
-        source_of = None if self.source_of is None else self._shown_source
-        below = self._shown(written.text, written.language, node.best_config)
-        asked_at = node if role == "plan" else None
-        chosen = choose(tree, node, role)
-        window = window_sections(tree, chosen, source_of, self.evidence_of, below=below, asked_at=asked_at)
+        """For a node in its tree: failures, history, a window of other nodes, and where the node stands.
+
+        Who codes carries out what was decided from all that, and is told of failures alone, unless as published.
+        """
         dynamic = [constraints_section(tree, node)]
         if role == "plan":
             others = under_way_section(tree, node)
             history = history_section(tree, drifts=task.device.shares_host_cores)
             dynamic += [history, *([others] if others else [])]
-        dynamic += window
+        is_published = self.settings.window == "published"
+        if role != "code" or is_published:
+            chosen = published_window(tree, node, role) if is_published else ranked_window(tree, node, role)
+            dynamic += self._window(tree, chosen, written, node, role)
         if role == "plan" and self.settings.shows_tactics:
             ideas = ideas_section(_by_rules(task, tree, node, written), {each.name: each.summary for each in TACTICS})
             dynamic += [ideas] if ideas is not None else []
-        dynamic.append(landscape_section(node, self.evidence(node)))
+        if role != "code":
+            dynamic.append(landscape_section(node, self.evidence(node)))
         return briefed(self._static(task, written), dynamic, tokens=self.settings.context_tokens)
+
+    def _window(
+        self, tree: Tree, chosen: Iterable[Node], written: Written, node: Node, role: WindowRole
+    ) -> list[Section]:
+        def same(text: str) -> str:
+            """With the values of this node where a parameter has them: other defaults are told by themselves."""
+            is_template = text and not self.settings.is_direct
+            return with_defaults(replace(written, text=text), node.best_config).text if is_template else text
+
+        def source_of(other: Node) -> str:
+            return same(self._shown_source(other))
+
+        below = same(self._shown(written.text, written.language, node.best_config))
+        known = None if self.source_of is None else source_of
+        asked_at = node if role == "plan" else None
+        return window_sections(tree, chosen, known, self.evidence_of, below=below, asked_at=asked_at)
 
     def of_analysis(self, context: AnalyseContext) -> Briefing:
         """For an analysis, which sees no source."""
@@ -88,11 +105,11 @@ class Briefer:
         if task.example is not None:
             what, text = task.example
             words = f"A verified {self._what} of an earlier run, as an example: {' '.join(what.split())}"
-            sections.append(Section(words, data(self._shown(text, written.language)), 9))
+            sections.append(Section(words, data(self._example(text, written.language)), 9))
         elif (found := self._worked_example(task, written)) is not None:
             name, text = found
             title = f"A verified {self._what} of another kernel, `{name}`, as an example"
-            sections.append(Section(title, data(self._shown(text, written.language)), 9))
+            sections.append(Section(title, data(self._example(text, written.language)), 9))
         lessons = lessons_section(task)
         return [*sections, lessons] if lessons is not None else sections
 
@@ -118,6 +135,13 @@ class Briefer:
             return text
         names = [each.name for each in scan_kernels(text, cast("Language", language))]
         return without_parameters(text, names[0], config) if names else text
+
+    def _example(self, text: str, language: str) -> str:
+        """A template in the form in which the role should answer: its header apart from its source."""
+        header = "" if self.settings.is_direct else header_toml(text)
+        if not header:
+            return self._shown(text, language)
+        return f"```toml\n{header}\n```\n\n{strip_header(text).lstrip()}"
 
     def evidence(self, node: Node, value: float | None = None) -> tuple[str, ...]:
         """What was measured and read back of a node, in words."""

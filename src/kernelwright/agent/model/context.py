@@ -16,7 +16,7 @@ from typing import Literal
 from kernelwright.agent.base import Plan, Task
 from kernelwright.agent.model.cleaning import cleaned_log, cleaned_message
 from kernelwright.agent.model.prompting import data
-from kernelwright.agent.rules.landscape import is_about_values
+from kernelwright.agent.rules.landscape import is_told_by_configs
 from kernelwright.errors import UserError
 from kernelwright.problem.model import Argument
 from kernelwright.tree.beliefs import prediction_words
@@ -234,7 +234,8 @@ def device_section(task: Task) -> Section:
     lines += [f"- {words}: {device.facts[name]}" for name, words in TOLD_FACTS.items() if device.facts.get(name)]
     if task.copy_bytes_per_s:
         moving = ", which moves with what else the host does" if device.kind == "cpu" else ""
-        lines.append(f"- measured copy bandwidth: {_three_digits(task.copy_bytes_per_s / 1e9)} GB/s{moving}")
+        large = " of large arrays" if device.kind == "cpu" and task.cache == "hot" else ""
+        lines.append(f"- measured copy bandwidth{large}: {_three_digits(task.copy_bytes_per_s / 1e9)} GB/s{moving}")
     if task.operations_per_s:
         lines.append(f"- measured arithmetic: {_three_digits(task.operations_per_s / 1e9)} GFLOP/s")
     if more := _more_rates(task.ceilings):
@@ -348,8 +349,8 @@ def landscape_section(node: Node, evidence: Sequence[str] = ()) -> Section:
     tuning = node.tuning
     if tuning.evaluated_count:
         lines.append(f"{tuning.evaluated_count} configurations were evaluated, {tuning.failed_count} of them failed")
-    # What one parameter changes is told by the evidence, where there is some.
-    findings = [each for each in tuning.findings if not evidence or not is_about_values(each)]
+    # What one parameter changes, and what fails, is told by the evidence, where there is some.
+    findings = [each for each in tuning.findings if not evidence or not is_told_by_configs(each)]
     lines += [f"- {_shortened(each, MOST_FINDING_CHARACTERS)}" for each in findings]
     if evidence:
         lines.append("measured, and read back from compiler and driver, at the best parameters:")
@@ -443,7 +444,7 @@ def history_section(tree: Tree, *, drifts: bool = False) -> Section:
         drifts: whether what else the host does changes the times from node to node.
     """
     lines = [digest_line(tree, each) for each in tree if each.parent is not None]
-    told = prediction_words(tree)
+    told = prediction_words(tree, least=2)
     closing = f"\n{told}: let your own prediction follow from that." if told else ""
     if drifts:
         closing += (
@@ -487,7 +488,7 @@ def ranked_window(tree: Tree, node: Node, role: WindowRole) -> tuple[Node, ...]:
             faster = [each for each in leaders[:1] if (each.best_value or 0) < (node.best_value or 0)]
             parts = (faster, by_value[:2], failed, leaders[:2], working, siblings)
         case "code":
-            parts = (_leaders(tree)[:1], failed, by_value[:2], working)
+            parts = ()
         case "debug":
             parts = (working, [each for each in tree.path(node.index) if each.is_working][-1:], _leaders(tree)[:1])
     return tuple(_distinct([each for part in parts for each in part], without={0, node.index}))

@@ -16,7 +16,7 @@ from kernelwright.agent.model.replies import Malformed, code_of, edits_of, heade
 from kernelwright.errors import SpecError
 from kernelwright.llm.base import Reply
 from kernelwright.problem.config import Value
-from kernelwright.template.header import parse_header, strip_header
+from kernelwright.template.header import header_toml, parse_header, strip_header
 from kernelwright.template.load import template_of_text
 
 
@@ -64,7 +64,8 @@ def drafted(reply: Reply, *, task: Task, written: Written, region: Region, tacti
     """The template in a reply.
 
     Args:
-        reply: with a code block (the source, or edits of it), and a toml block where the header changes.
+        reply: with a code block (the source, or edits of it), and a toml block where the header changes, which may
+            stand in the source as well.
         task: whose problem it must load with.
         written: what it was made from.
         region: where its body may change.
@@ -76,8 +77,9 @@ def drafted(reply: Reply, *, task: Task, written: Written, region: Region, tacti
         Malformed: anything else that is wrong with it, as a complaint.
     """
     body, edits = body_of(written), edits_of(reply)
-    body = carried_out(body, region, edited(body, edits, region) if edits else code_of(reply))
-    toml = header_of(reply)
+    code = edited(body, edits, region) if edits else code_of(reply, written.entry)
+    body = carried_out(body, region, strip_header(code))
+    toml = header_of(reply) or header_toml(code) or None
     head = written.text.removesuffix(body_of(written)) if toml is None else _header_text(toml, written)
     text = head + body
     check_text(text, original, written.language)
@@ -111,8 +113,8 @@ def _header_text(toml: str, written: Written) -> str:
         header = parse_header(text, Path("header"), entry=written.entry)
     except SpecError as error:
         raise Malformed(f"the toml block is no template header: {_complaint(error, text)}") from None
-    if not header.steps:
-        raise Malformed("the toml block has no [launch]; give the whole header, with grid and block")
+    if not header.steps:  # nothing is said of the launch: it stays
+        header = replace(header, steps=parse_header(written.text, Path("header"), entry=written.entry).steps)
     return header.render()
 
 

@@ -7,15 +7,17 @@ for (int i = 0; i < n; ++i) {
 for (int i = 0; i < n; i += 2) {
 >>>>>>> NEW
 ```
-Old lines are whole lines that stand in the source once, and each edit is about the source as it was given. Anchor
-comments and advice, which a coder sees in it, may be among the lines of an edit: they are no part of the source.
+Old lines are whole lines that stand in the source once, and each edit is about the source as it was given; they may be
+indented otherwise, all alike. Anchor comments and advice, which a coder sees in it, may be among the lines of an edit:
+they are no part of the source. A unified diff is read as edits; its line numbers do not count.
 """
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelwright.agent.model.anchors import END, AnchorError, Region, is_anchor, is_mark
@@ -24,9 +26,15 @@ MOST_EDITS = 100
 MOST_SHOWN = 120
 """Characters of a line that a complaint shows."""
 
+CLOSE = 0.7
+"""How alike a line must be to be named as near, from 0 to 1. A guess."""
+
 _OLD = re.compile(r"\s*<{5,9} ?(?:OLD|SEARCH)\s*")
 _BETWEEN = re.compile(r"\s*={5,9}\s*")
 _NEW = re.compile(r"\s*>{5,9} ?(?:NEW|REPLACE)\s*")
+_NO_NEWLINE = "\\ No newline"
+_OF_FILES = ("--- ", "+++ ", "diff ", "index ")
+"""How lines of a unified diff begin, before its hunks, that are none of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,31 @@ def has_edits(text: str) -> bool:
     return any(_OLD.fullmatch(line) for line in text.split("\n"))
 
 
+def is_patch(text: str, tag: str = "") -> bool:
+    """Whether a text is a unified diff; one that says so by its tag may leave out where its hunks begin."""
+    lines = text.split("\n")
+    return any(line.startswith(("+", "-")) for line in lines) and (
+        tag in ("diff", "patch") or any(line.startswith("@@") for line in lines)
+    )
+
+
+def edits_of_patch(patch: str) -> str:
+    """The hunks of a unified diff as edits."""
+    hunks: list[list[str]] = [[]]
+    for line in patch.strip("\n").split("\n"):
+        if line.startswith("@@"):
+            hunks.append([])
+        elif not line.startswith(_OF_FILES if not hunks[-1] else _NO_NEWLINE):
+            hunks[-1].append(line)
+    return "\n".join(_edit_of_hunk(each) for each in hunks if any(line.strip() for line in each))
+
+
+def _edit_of_hunk(lines: Sequence[str]) -> str:
+    old = [line.removeprefix("-" if line.startswith("-") else " ") for line in lines if not line.startswith("+")]
+    new = [line.removeprefix("+" if line.startswith("+") else " ") for line in lines if not line.startswith("-")]
+    return "\n".join(["<<<<<<< OLD", *old, "=======", *new, ">>>>>>> NEW"])
+
+
 def edited(source: str, text: str, region: Region | None = None) -> str:
     """The source with the edits of `text` carried out; lines of `text` outside of its edits do not count.
 
@@ -63,12 +96,11 @@ def edited(source: str, text: str, region: Region | None = None) -> str:
     """
     lines = source.split("\n")
     within = (region or Region.whole(source)).clipped(source)
-    joined = "\n".join(["", *(line.rstrip() for line in lines), ""])
     places: list[tuple[int, int, _Edit]] = []
-    for number, edit in enumerate(_edits(text, lines), 1):
+    for number, given in enumerate(_edits(text, lines), 1):
         if number > MOST_EDITS:
             raise AnchorError(f"there are more than {MOST_EDITS} edits; give the whole source")
-        first = _place(joined, edit, number) if edit.old else _edge(within, edit.mark)
+        first, edit = _placed(lines, given, number) if given.old else (_edge(within, given.mark), given)
         _refuse_outside(edit, number, first, within)
         places.append((first, first + len(edit.old), edit))
     places.sort(key=lambda place: place[:2])
@@ -80,16 +112,51 @@ def edited(source: str, text: str, region: Region | None = None) -> str:
     return "\n".join(lines)
 
 
-def _place(joined: str, edit: _Edit, number: int) -> int:
-    """The index of the first line that an edit takes away."""
-    needle = "\n".join(["", *(line.rstrip() for line in edit.old), ""])
-    at = joined.find(needle)
+def _placed(lines: Sequence[str], edit: _Edit, number: int) -> tuple[int, _Edit]:
+    """The index of the first line that an edit takes away, and the edit as it is indented there."""
+    found = _places(lines, [line.rstrip() for line in edit.old], str.rstrip)
+    if len(found) == 1:
+        return found[0], edit
+    shifted = [(at, _shifted(edit, lines[at : at + len(edit.old)])) for at in _places(lines, edit.old, str.strip)]
+    fitting = [(at, each) for at, each in shifted if each is not None]
+    if not found and len(fitting) == 1:
+        return fitting[0]
     shown = f"edit {number}, whose OLD lines begin with {edit.shown}"
-    if at < 0:
-        raise AnchorError(f"{shown}: they are not in the source; give whole lines exactly as they stand there")
-    if joined.find(needle, at + 1) >= 0:
+    if found or fitting:
         raise AnchorError(f"{shown}: they stand in the source more than once; give more lines around them")
-    return joined.count("\n", 0, at)
+    near = difflib.get_close_matches(edit.old[0].strip(), [line.strip() for line in lines], 1, CLOSE)
+    hint = f"; near is {near[0][:MOST_SHOWN]!r}" if near and near[0] != edit.old[0].strip() else ""
+    raise AnchorError(f"{shown}: they are not in the source; give whole lines exactly as they stand there{hint}")
+
+
+def _places(lines: Sequence[str], old: Sequence[str], form: Callable[[str], str]) -> list[int]:
+    """Where these lines stand one below the other, compared in a form."""
+    formed, wanted = [form(line) for line in lines], [form(line) for line in old]
+    first = [at for at in range(len(formed) - len(wanted) + 1) if formed[at] == wanted[0]]
+    return [at for at in first if formed[at : at + len(wanted)] == wanted]
+
+
+def _shifted(edit: _Edit, found: Sequence[str]) -> _Edit | None:
+    """The edit indented as the lines that were found; None: these are not all shifted alike."""
+    pairs = [(_indent(old), _indent(line)) for old, line in zip(edit.old, found, strict=True) if line.strip()]
+    more = {line.removesuffix(old) for old, line in pairs if line.endswith(old)}
+    less = {old.removesuffix(line) for old, line in pairs if old.endswith(line)}
+    new = edit.new
+    if len(more) == 1 and all(line.endswith(old) for old, line in pairs):
+        added = more.pop()
+        new = tuple(added + line if line.strip() else line for line in edit.new)
+    elif len(less) == 1 and all(old.endswith(line) for old, line in pairs):
+        taken = less.pop()
+        if not all(line.startswith(taken) for line in edit.new if line.strip()):
+            return None
+        new = tuple(line.removeprefix(taken) for line in edit.new)
+    else:
+        return None
+    return _Edit(tuple(found), new, edit.mark)
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
 
 
 def _edge(region: Region, mark: str) -> int:

@@ -28,6 +28,20 @@ WORKED: Mapping[str, str] = {
 OPTIONS: Mapping[str, str] = {"opencl": "-cl-mad-enable", "cuda": "--use_fast_math"}
 """By language: a compile option that a header may give."""
 
+ATTRIBUTES_OF_OPENCL = (
+    "reqd_work_group_size", "work_group_size_hint", "vec_type_hint", "intel_reqd_sub_group_size", "opencl_unroll_hint",
+    "overloadable",
+)  # fmt: skip
+"""Attributes that no other language has."""
+
+RULES_OF_TRITON = (
+    "- The file holds `import triton` and `import triton.language as tl`, constants, and `@triton.jit` functions of "
+    "assignments, `if`, `for`, `while` and calls of `tl`: no other import, class, lambda, comprehension, text with "
+    "braces, `assert`, `break`, `continue` or `**`. What is called a macro here is a `tl.constexpr` argument of that "
+    "name; a launch has a grid and no block."
+)
+"""What the fence of Triton files takes, as a person says it."""
+
 _ASSEMBLY = re.compile(r"\basm\b")
 
 
@@ -63,8 +77,16 @@ def system_prompt(language: str, words: str, *, name: str = "system") -> str:
     """
     has_notes = resources.files(__package__).joinpath("prompts", f"notes_{language}.md").is_file()
     notes = filled(f"notes_{language}", headers=", ".join(sorted(INCLUDES))).rstrip("\n") if has_notes else ""
-    told = {"attributes": ", ".join(sorted(ATTRIBUTES)), "option": OPTIONS.get(language, "-O3")}
-    return filled(name, language=words, notes=notes, **told).rstrip("\n") + "\n"
+    is_c = language != "triton"
+    rules = filled("rules_c", attributes=_attributes(language)).rstrip("\n") if is_c else RULES_OF_TRITON
+    option = OPTIONS.get(language, "-O3")
+    return filled(name, language=words, notes=notes, rules=rules, option=option).rstrip("\n") + "\n"
+
+
+def _attributes(language: str) -> str:
+    """Those that a model may use, without those of the other languages."""
+    of_others = ("launch_bounds",) if language == "opencl" else ATTRIBUTES_OF_OPENCL
+    return ", ".join(sorted(ATTRIBUTES - set(of_others)))
 
 
 def data(text: str) -> str:

@@ -6,15 +6,16 @@ Each function raises `Malformed` with a complaint that says to the model what is
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from kernelwright.agent.model.anchors import BEGIN, END
-from kernelwright.agent.model.edits import has_edits
+from kernelwright.agent.model.edits import edits_of_patch, has_edits, is_patch
 from kernelwright.json_text import read_json_text
 from kernelwright.llm.base import MOST_REPLY_CHARACTERS, Reply
 
@@ -37,6 +38,9 @@ FAMILIES = (
 _FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})[ \t]*(?P<tag>[\w+#.-]*)(?P<rest>.*)$")
 _SLUG = re.compile(r"[^a-z0-9]+")
 _COMMENT_MARK = re.compile(r"^//(?!/) ?")
+_TABLE = re.compile(r"\s*\[{1,2}(parameters|constraints|defines|launch|scratch)\]{1,2}[ \t]*(#.*)?(\n|$)")
+"""The first line of a template header."""
+
 _T = TypeVar("_T", bound=BaseModel)
 
 
@@ -55,19 +59,23 @@ class _FencedBlock:
 
 
 def fenced_blocks(text: str) -> tuple[_FencedBlock, ...]:
-    """All fenced blocks in order; the last one may be open."""
+    """All fenced blocks in order; the last one may be open.
+
+    Where the next block begins before one has ended, its end was forgotten.
+    """
     blocks: list[_FencedBlock] = []
     mark, tag, lines = "", "", list[str]()
     for line in text.replace("\r\n", "\n").split("\n"):
         fence = _FENCE.match(line)
-        if not mark:
-            if fence and "`" not in fence["rest"]:
-                mark, tag, lines = fence["mark"], fence["tag"].lower(), []
-        elif fence and fence["mark"][0] == mark[0] and len(fence["mark"]) >= len(mark) and not line.strip(" \t`~"):
+        is_like = fence is not None and fence["mark"][0] == mark[:1] and len(fence["mark"]) >= len(mark)
+        begins = fence is not None and "`" not in fence["rest"] and (not mark or bool(is_like and fence["tag"]))
+        if mark and (begins or (is_like and not line.strip(" \t`~"))):
             blocks.append(_FencedBlock(tag, "\n".join(lines), is_closed=True))
             mark = ""
-        else:
+        elif mark:
             lines.append(line)
+        if fence is not None and begins:
+            mark, tag, lines = fence["mark"], fence["tag"].lower(), []
     if mark:
         blocks.append(_FencedBlock(tag, "\n".join(lines), is_closed=False))
     return tuple(blocks)
@@ -80,16 +88,20 @@ def prose(text: str) -> str:
     return " ".join(word for word in text.split() if not word.startswith(("```", "~~~")))
 
 
-def code_of(reply: Reply) -> str:
+def code_of(reply: Reply, entry: str = "") -> str:
     """The one source in a reply.
+
+    Args:
+        reply: a model's.
+        entry: the kernel that the source has; of several blocks the one that has it counts, others only illustrate.
 
     Raises:
         Malformed: there is none, several that differ, or it was cut off.
     """
     _refuse_huge(reply)
-    blocks = [each for each in fenced_blocks(reply.text) if each.tag not in NO_CODE and each.text.strip()]
+    blocks = _code_blocks(reply)
     with_anchors = [each for each in blocks if BEGIN in each.text]
-    chosen = with_anchors or blocks
+    chosen = with_anchors or [each for each in blocks if entry and _has_kernel(each.text, entry)] or blocks
     if not chosen:
         return _unfenced(reply)
     if len({each.text.strip() for each in chosen}) > 1:
@@ -102,6 +114,28 @@ def code_of(reply: Reply) -> str:
     return block.text
 
 
+def _patches(reply: Reply) -> list[_FencedBlock]:
+    """Blocks that are unified diffs, of a reply without a source: beside one they only illustrate it."""
+    if any(not is_patch(each.text, each.tag) for each in _code_blocks(reply)):
+        return []
+    return [each for each in fenced_blocks(reply.text) if is_patch(each.text, each.tag)]
+
+
+def _code_blocks(reply: Reply) -> list[_FencedBlock]:
+    """The blocks that may be a source."""
+    blocks = (each for each in fenced_blocks(reply.text) if each.tag not in NO_CODE and each.text.strip())
+    return [each for each in blocks if not _is_header(each)]
+
+
+def _has_kernel(text: str, entry: str) -> bool:
+    return re.search(rf"\b{re.escape(entry)}\s*\(", text) is not None
+
+
+def _is_header(block: _FencedBlock) -> bool:
+    """Whether a block is a template header, also where its tag does not say so: no source begins with a table."""
+    return bool(block.text.strip()) and (block.tag == "toml" or _TABLE.match(block.text) is not None)
+
+
 def edits_of(reply: Reply) -> str:
     """The edits in a reply, of all its blocks; empty where it gives none.
 
@@ -109,10 +143,10 @@ def edits_of(reply: Reply) -> str:
         Malformed: the reply is too long, or was cut off within them.
     """
     _refuse_huge(reply)
-    blocks = [each for each in fenced_blocks(reply.text) if has_edits(each.text)]
+    blocks = [each for each in fenced_blocks(reply.text) if has_edits(each.text)] or _patches(reply)
     if blocks and not blocks[-1].is_closed and reply.finish == "length":
         raise _cut_off(reply)
-    return "\n".join(each.text for each in blocks)
+    return "\n".join(each.text if has_edits(each.text) else edits_of_patch(each.text) for each in blocks)
 
 
 def _unfenced(reply: Reply) -> str:
@@ -134,7 +168,7 @@ def header_of(reply: Reply) -> str | None:
         Malformed: there are several that differ, or it was cut off.
     """
     _refuse_huge(reply)
-    blocks = [each for each in fenced_blocks(reply.text) if each.tag == "toml" and each.text.strip()]
+    blocks = [each for each in fenced_blocks(reply.text) if _is_header(each)]
     if not blocks:
         return None
     if len({each.text.strip() for each in blocks}) > 1:
@@ -206,6 +240,13 @@ def _cut_off(reply: Reply) -> Malformed:
 MOST_CLAIM = 300
 """Characters of one claim of an analysis."""
 
+MOST_LABELS = 8
+"""Labels of evidence that one claim may cite."""
+
+MOST_TITLE = 80
+MOST_GAIN = 200.0
+_TIMES = re.compile(r"\s*(about|~|≈)?\s*(?P<number>\d+(\.\d+)?)\s*(x|×|times)\s*", re.IGNORECASE)
+
 
 class WishedParameter(BaseModel):
     """A number that a plan leaves to the search."""
@@ -227,14 +268,14 @@ class PlanReply(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    title: str = Field(min_length=3, max_length=80)
-    family: str
-    instruction: str = Field(min_length=20, max_length=4000)
-    indexing: str = Field(default="unchanged", min_length=3, max_length=3000)
+    title: str = Field(min_length=1, max_length=MOST_TITLE)
+    family: str = "other"
+    instruction: str = Field(min_length=1, max_length=4000)
+    indexing: str = Field(default="unchanged", max_length=3000)
     parameters: list[WishedParameter] = Field(default_factory=list, max_length=12)
     because: str = Field(default="", max_length=1500)
     risk: str = Field(default="", max_length=1000)
-    predicted_gain: float = Field(gt=0.1, lt=200)
+    predicted_gain: float = Field(gt=0.1, le=MOST_GAIN)
     first_line: int = Field(default=0, ge=0)
     last_line: int = Field(default=0, ge=0)
     """Where who carries it out may change the source; 0: anywhere."""
@@ -243,10 +284,31 @@ class PlanReply(BaseModel):
     header: str | None = None
     """The whole new header of that, TOML."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_gaps(cls, data: Any) -> Any:
+        """A field that says nothing is left out; of title and instruction, one that is left out says what others do."""
+        if not isinstance(data, dict):
+            return data
+        said = {name: each for name, each in data.items() if each is not None and each != ""}
+        words = [said[name] for name in ("instruction", "because", "title") if isinstance(said.get(name), str)]
+        if words:
+            said = {"title": words[-1][:MOST_TITLE], "instruction": words[0], **said}
+        return said
+
     @field_validator("family", mode="before")
     @classmethod
     def _known_family(cls, value: object) -> object:
         return value if value in FAMILIES else "other"
+
+    @field_validator("predicted_gain", mode="before")
+    @classmethod
+    def _number(cls, value: object) -> object:
+        """Also `1.5x`, as a person says it; what is more than any forecast uses counts as that."""
+        found = _TIMES.fullmatch(value) if isinstance(value, str) else None
+        number = value if found is None else float(found["number"])
+        is_more = isinstance(number, int | float) and MOST_GAIN < number < math.inf
+        return MOST_GAIN if is_more else number
 
     @property
     def details(self) -> str:
@@ -271,7 +333,7 @@ class Claim(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     claim: str = Field(min_length=5, max_length=MOST_CLAIM)
-    evidence: list[str] = Field(min_length=1, max_length=8)
+    evidence: list[str] = Field(min_length=1, max_length=MOST_LABELS)
 
 
 class AnalysisReply(BaseModel):
@@ -287,50 +349,7 @@ class GivenUp(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    give_up: str = Field(min_length=3, max_length=500)
-
-
-def limits_of(kind: type[BaseModel], *, but: Collection[str] = ()) -> str:
-    """The limits that this kind of answer is held to, in words, as the reader has them: `title` 3 to 80 characters.
-
-    Args:
-        kind: what is read.
-        but: fields that are not asked for.
-    """
-    return "; ".join(_limits(kind, "", frozenset(but)))
-
-
-def _limits(kind: type[BaseModel], where: str, but: frozenset[str]) -> Iterator[str]:
-    for name, each in kind.model_fields.items():
-        if name in but:
-            continue
-        bounds: dict[str, Any] = {}
-        for found in each.metadata:
-            for bound in ("min_length", "max_length", "gt", "ge", "lt", "le", "pattern"):
-                if getattr(found, bound, None) is not None:
-                    bounds[bound] = getattr(found, bound)
-        told = _bounds(bounds, is_list=get_origin(each.annotation) is list)
-        if told:
-            yield f"`{where}{name}` {told}"
-        for inner in get_args(each.annotation):
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                yield from _limits(inner, f"{where}{name}.", but)
-
-
-def _bounds(bounds: Mapping[str, Any], *, is_list: bool) -> str:
-    low, high = bounds.get("min_length"), bounds.get("max_length")
-    what = "entries" if is_list else "characters"
-    parts = []
-    if high is not None:
-        parts.append(f"{low} to {high} {what}" if low else f"at most {high} {what}")
-    elif low is not None:
-        parts.append(f"at least {low} {what}")
-    for name, words in (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most")):
-        if name in bounds:
-            parts.append(f"{words} {bounds[name]:g}")
-    if "pattern" in bounds:
-        parts.append(f"matches {bounds['pattern']}")
-    return ", ".join(parts)
+    give_up: str = Field(min_length=1, max_length=500)
 
 
 def _strict(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,7 +365,6 @@ def _strict(properties: Mapping[str, Any]) -> dict[str, Any]:
 _TEXT: Mapping[str, Any] = {"type": "string"}
 
 _OF_PARTS = ("parameters", "first_line", "last_line")
-NOT_ASKED = (*_OF_PARTS, "indexing")
 """Fields of a plan that does not bring its source, for who carries it out; no prompt asks for them."""
 
 ANALYSIS_SCHEMA: Mapping[str, Any] = _strict(
@@ -367,9 +385,7 @@ def direct_plan_of(reply: Reply) -> PlanReply | GivenUp:
         Malformed: a field is missing or wrong.
     """
     data = {name: value for name, value in object_of(reply).items() if name not in _OF_PARTS}
-    if data.get("give_up") is not None:
-        return _validated(GivenUp, data)
-    return _validated(PlanReply, data)
+    return _validated(GivenUp, data) if _gives_up(data) else _validated(PlanReply, data)
 
 
 def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:
@@ -379,7 +395,7 @@ def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:
         Malformed: a field is missing or wrong.
     """
     data = object_of(reply)
-    if data.get("give_up") is not None:
+    if _gives_up(data):
         return _validated(GivenUp, data)
     plan = _validated(PlanReply, data)
     if (plan.first_line or plan.last_line) and not 1 <= plan.first_line <= plan.last_line <= line_count:
@@ -388,6 +404,12 @@ def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:
             f"whose lines are numbered from 1 to {line_count}"
         )
     return plan
+
+
+def _gives_up(data: Mapping[str, Any]) -> bool:
+    """Whether an object says that its role gives up, and not that it does not."""
+    reason = data.get("give_up")
+    return reason is not None and str(reason).strip().lower() not in ("", "null", "none", "false", "no")
 
 
 def written_with(plan: PlanReply, reply: Reply, *, entry: str) -> Reply | None:
@@ -401,9 +423,8 @@ def written_with(plan: PlanReply, reply: Reply, *, entry: str) -> Reply | None:
         return replace(reply, text=f"~~~~~~c\n{plan.source}\n~~~~~~{toml}")
     if edits_of(reply):
         return reply
-    codes = {each.text.strip() for each in fenced_blocks(reply.text) if each.tag not in NO_CODE}
-    is_whole = len(codes) == 1 and re.search(rf"\b{re.escape(entry)}\s*\(", codes.pop()) is not None
-    return reply if is_whole else None
+    whole = {each.text.strip() for each in _code_blocks(reply) if _has_kernel(each.text, entry)}
+    return reply if len(whole) == 1 else None
 
 
 def claims_of(reply: Reply, labels: frozenset[str]) -> tuple[Claim, ...]:
@@ -422,7 +443,7 @@ def given_up(reply: Reply) -> str | None:
         return None
     try:
         data = object_of(reply)
-        return _validated(GivenUp, data).give_up if data.get("give_up") is not None else None
+        return _validated(GivenUp, data).give_up if _gives_up(data) else None
     except Malformed:
         return None
 

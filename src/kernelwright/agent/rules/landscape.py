@@ -18,7 +18,8 @@ LEAST = 12
 MATTERS = 0.05
 """A parameter whose values' best times differ by less than this (in logarithms of time) does not matter."""
 
-_ABOUT_VALUES = re.compile(r"\w+ (= .{1,200}? wins|does not matter)\b")
+_SOME_FAIL = "some configurations fail"
+_TOLD_BETTER = re.compile(rf"\w+ (= .{{1,200}}? wins|does not matter)\b|{_SOME_FAIL}: ")
 
 MOST_VALUES = 4
 """The most of a parameter's other values that are told, the fastest first."""
@@ -63,9 +64,9 @@ def _claim(name: str, bests: Mapping[Value, float], spread: float) -> Finding:
     return Finding(f"{name} = {winner} wins", f"at its best, {told}{more}")
 
 
-def is_about_values(finding: str) -> bool:
-    """Whether a finding compares the values of one parameter, each in the best config of the few that have it."""
-    return _ABOUT_VALUES.match(finding) is not None
+def is_told_by_configs(finding: str) -> bool:
+    """Whether the configs themselves say it better: which value is best of the few that were tried, and what fails."""
+    return _TOLD_BETTER.match(finding) is not None
 
 
 def _best_by_value(name: str, passed: Sequence[Observation]) -> dict[Value, float]:
@@ -90,4 +91,4 @@ def _failure_claim(parameters: Sequence[Parameter], observations: Sequence[Obser
         values = {each.config.get(parameter.name) for each in failed}
         if len(values) == 1 and count >= 2 and not any(each.config.get(parameter.name) in values for each in passed):
             return Finding(f"{failure} whenever {parameter.name} = {values.pop()}", evidence)
-    return Finding(f"some configurations fail: {failure}", evidence)
+    return Finding(f"{_SOME_FAIL}: {failure}", evidence)
