@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from kernelwright.modules.graph import Graph, GraphNode, Tensor
@@ -186,40 +187,27 @@ def _axes(node: GraphNode) -> list[int] | None:
     return [each % rank for each in node.arguments["dims"]] if word(node) == "permute" else None
 
 
-def _summed_columns(view: _View, node: GraphNode) -> _Steps | None:
-    """`sum_j (x W + b)_ij` is `x (sum_j W_j) + sum_j b_j`."""
+def _summed_product(view: _View, node: GraphNode, *, axis: int) -> _Steps | None:
+    """`sum_j (x W + b)_ij` is `x (sum_j W_j) + sum_j b_j`, and `sum_i` of it is `(sum_i x_i) W + rows b_j`.
+
+    A mean of the rows has the bias once.
+    """
     found = _reduced(view, node, "mm", "addmm")
-    if found is None or found[1] != (1,) or (factors := _factors(view, found[0])) is None:
+    if found is None or found[1] != (axis,) or (factors := _factors(view, found[0])) is None:
         return None
-    bias, left, right = factors
-    rows, columns = found[0].results[0].shape
-    inner = _extent(view, left, 1)
-    if columns == 1 or inner is None or rows == 1:
+    bias, *sides = factors
+    shape = [*found[0].results[0].shape]
+    inner = _extent(view, sides[0], 1)
+    if 1 in shape or inner is None:
         return None
     name, dtype, kind = view.stem(node), node.results[0].dtype, word(node)
-    weight = _sum(f"{name}_w", right, [1], [inner, 1], dtype, kind)
-    steps = [weight, _product(f"{name}_p", left, _ref(weight), [rows, 1], dtype)]
-    return [*steps, *_with_bias(name, node, steps[-1], bias, [0], kind)]
-
-
-def _summed_rows(view: _View, node: GraphNode) -> _Steps | None:
-    """`sum_i (x W + b)_ij` is `(sum_i x_i) W + rows b_j`; a mean has the bias once."""
-    found = _reduced(view, node, "mm", "addmm")
-    if found is None or found[1] != (0,) or (factors := _factors(view, found[0])) is None:
-        return None
-    bias, left, right = factors
-    rows, columns = found[0].results[0].shape
-    inner = _extent(view, left, 1)
-    if rows == 1 or columns == 1 or inner is None:
-        return None
-    name, dtype, kind = view.stem(node), node.results[0].dtype, word(node)
-    given = _sum(f"{name}_x", left, [0], [1, inner], dtype, kind)
-    total = _product(f"{name}_p", _ref(given), right, [1, columns], dtype)
-    if bias is None:
-        return [given, total, _as(node, _ref(total))]
-    scaled = _node(f"{name}_b", "aten.mul.Tensor", [columns], dtype, self=bias, other=1 if kind == "mean" else rows)
-    both = _added(f"{name}_s", total, scaled, [1, columns])
-    return [given, total, scaled, both, _as(node, _ref(both))]
+    summed = _sum(f"{name}_v", sides[axis], [axis], [inner, 1] if axis else [1, inner], dtype, kind)
+    sides[axis], rows = _ref(summed), shape[0]
+    shape[axis] = 1
+    steps = [summed, _product(f"{name}_p", *sides, shape, dtype)]
+    if axis:
+        return [*steps, *_with_summed(name, node, steps[-1], bias)]
+    return [*steps, *_with_scaled(name, node, steps[-1], bias, 1 if kind == "mean" else rows)]
 
 
 def _extent(view: _View, value: Any, axis: int) -> int | None:
@@ -231,13 +219,25 @@ def _added(name: str, one: GraphNode, other: GraphNode, shape: Sequence[int]) ->
     return _node(name, "aten.add.Tensor", shape, one.results[0].dtype, self=_ref(one), other=_ref(other), alpha=1)
 
 
-def _with_bias(name: str, node: GraphNode, total: GraphNode, bias: Any, axes: Sequence[int], kind: str) -> _Steps:
-    """The reduced bias added to a reduced product, and the result as the node has it."""
+def _with_summed(name: str, node: GraphNode, total: GraphNode, bias: Any) -> _Steps:
+    """The reduced bias, which may be None, added to a reduced product, and the result as the node has it."""
     if bias is None:
         return [_as(node, _ref(total))]
-    reduced = _sum(f"{name}_b", bias, axes, [1], node.results[0].dtype, kind)
-    both = _added(f"{name}_s", total, reduced, total.results[0].shape)
-    return [reduced, both, _as(node, _ref(both))]
+    reduced = _sum(f"{name}_b", bias, [0], [1], node.results[0].dtype, word(node))
+    return _with_row(name, node, total, reduced)
+
+
+def _with_scaled(name: str, node: GraphNode, total: GraphNode, bias: Any, times: int) -> _Steps:
+    """So many times the bias, which may be None, added to a reduced product, and the result as the node has it."""
+    if bias is None:
+        return [_as(node, _ref(total))]
+    shape, dtype = total.results[0].shape[1:], node.results[0].dtype
+    return _with_row(name, node, total, _node(f"{name}_b", "aten.mul.Tensor", shape, dtype, self=bias, other=times))
+
+
+def _with_row(name: str, node: GraphNode, total: GraphNode, row: GraphNode) -> _Steps:
+    both = _added(f"{name}_s", total, row, total.results[0].shape)
+    return [row, both, _as(node, _ref(both))]
 
 
 def _summed_channels(view: _View, node: GraphNode) -> _Steps | None:
@@ -248,7 +248,7 @@ def _summed_channels(view: _View, node: GraphNode) -> _Steps | None:
     given = found[0].arguments
     weight = view.tensor(given["weight"])
     shape = found[0].results[0].shape
-    if weight is None or given["groups"] != 1 or shape[1] == 1:
+    if weight is None or len(weight.shape) != len(shape) or given["groups"] != 1 or shape[1] == 1:
         return None
     axis = 1 if given["transposed"] else 0
     name, dtype, kind = view.stem(node), node.results[0].dtype, word(node)
@@ -257,7 +257,7 @@ def _summed_channels(view: _View, node: GraphNode) -> _Steps | None:
     arguments = {**given, "weight": _ref(summed), "bias": None}
     result = (Tensor((shape[0], 1, *shape[2:]), dtype),)
     total = GraphNode(f"{name}_p", found[0].op, arguments, result)
-    return [summed, total, *_with_bias(name, node, total, given["bias"], [0], kind)]
+    return [summed, total, *_with_summed(name, node, total, given["bias"])]
 
 
 def _channels_of_sum(view: _View, node: GraphNode) -> _Steps | None:
@@ -309,12 +309,7 @@ def _summed_places(view: _View, node: GraphNode) -> _Steps | None:
     is_mean = word(node) == "mean"
     if is_mean:
         steps.append(_node(f"{name}_d", "aten.div.Tensor", [batch, filters], dtype, self=_ref(steps[-1]), other=places))
-    if given["bias"] is not None:
-        times = 1 if is_mean else places
-        total = steps[-1]
-        steps.append(_node(f"{name}_b", "aten.mul.Tensor", [filters], dtype, self=given["bias"], other=times))
-        steps.append(_added(f"{name}_s", total, steps[-1], [batch, filters]))
-    return [*steps, _as(node, _ref(steps[-1]))]
+    return [*steps, *_with_scaled(name, node, steps[-1], given["bias"], 1 if is_mean else places)]
 
 
 def _scaled_weight(view: _View, node: GraphNode) -> _Steps | None:
@@ -380,8 +375,8 @@ def _left(node: GraphNode, value: Any) -> dict[str, Any]:
 
 _REWRITES: Mapping[str, _Rewrite] = {
     "transposes that undo each other are left out": _no_transposes,
-    "the sum of a product's columns is a product with the weight's summed columns": _summed_columns,
-    "the sum of a product's rows is a product of the summed rows": _summed_rows,
+    "the sum of a product's columns is a product with the weight's summed columns": partial(_summed_product, axis=1),
+    "the sum of a product's rows is a product of the summed rows": partial(_summed_product, axis=0),
     "the sum of a convolution's channels is a convolution with the summed filters": _summed_channels,
     "the sum of a convolution's channels and a bias is the sum of each": _channels_of_sum,
     "the sum of a transposed convolution's places is a product of sums": _summed_places,
