@@ -80,12 +80,15 @@ _Rewrite = Callable[[_View, GraphNode], _Steps | None]
 
 
 def rewritten(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
-    """The graph with all rewrites that apply, each of which makes it cheaper, and their labels in order."""
+    """The graph with all rewrites that apply, each of which makes it cheaper, and their labels in order.
+
+    What only moves elements has no label: a score without algebra would leave its module out.
+    """
     labels: list[str] = []
     while len(labels) < MOST_REWRITES and (found := _first(graph, len(labels))) is not None:
         graph, label = found
         labels.append(label)
-    return graph, tuple(labels)
+    return graph, tuple(each for each in labels if each.partition(": ")[2] not in _MOVES)
 
 
 def _first(graph: Graph, turn: int) -> tuple[Graph, str] | None:
@@ -438,8 +441,9 @@ _OF_SUMS: Mapping[str, _Rewrite] = {
     "the sum of a convolution's channels is a convolution with the summed filters": _summed_channels,
     "the sum of a transposed convolution's places is a product of sums": _summed_places,
 }
+_MOVES: Mapping[str, _Rewrite] = {"transposes that undo each other are left out": _no_transposes}
 _REWRITES: Mapping[str, _Rewrite] = {
-    "transposes that undo each other are left out": _no_transposes,
+    **_MOVES,
     **_OF_SUMS,
     "the sum of a product and something else is the sum of each": _sum_of_each,
     "the sum of a product's multiple is the multiple of its sum": _factor_behind_sum,
