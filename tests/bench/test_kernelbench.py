@@ -194,6 +194,19 @@ def test_degenerate_problems_are_in_the_table_and_beside_it() -> None:
     assert "degenerate: zeros pass" in markdown(records, {})
 
 
+def test_scores_are_told_with_and_without_what_algebra_changed() -> None:
+    records = [record("1_A", 4.0, algebra=["sum: a rule"]), record("2_B", 1.0), record("3_C", None)]
+    found = summary(records)
+    assert [found[key]["problems"] for key in ("all", "without_algebra")] == [3, 2]
+    means = [found[key]["eager"]["geometric_mean"]["estimate"] for key in ("all", "without_algebra")]
+    assert means == [pytest.approx(2.0), pytest.approx(1.0)]
+    text = markdown(records, {})
+    assert "exact algebra, sum: a rule" in text
+    assert "- Without those that exact algebra changed, to eager: 1x" in text
+    assert "- Without those that exact algebra changed, nothing was timed\n" in markdown(records[:1], {})
+    assert "exact algebra" not in markdown(records[1:], {})
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [

@@ -13,6 +13,7 @@ import pytest
 
 from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFailed, ScratchFull, UserError
 from kernelwright.evaluate.data.datasets import Dataset, datasets_for, make_inputs
+from kernelwright.evaluate.data.freshness import fresh_inputs
 from kernelwright.evaluate.data.layout import GUARD_BYTES, BufferLayout, guarded_image, layouts_for
 from kernelwright.evaluate.data.tolerance import Allowance
 from kernelwright.evaluate.judge.judgement import Defect, LaunchFolder, examine_output
@@ -681,3 +682,36 @@ def test_a_sequential_sum_of_the_same_number_passes_and_one_without_a_hundredth_
     assert bench.judge({"out": np.add.accumulate(x, axis=1)[:, -1]}, constant).failure is None
     short = failure(bench.judge({"out": x[:, 655:].sum(axis=1, dtype=np.float64).astype(np.float32)}, constant))
     assert short.reason == "mismatch"
+
+
+CENTRED = MATRIX.replace("columns = 40", "columns = 8").replace("rows = 5", "rows = 2000").replace(
+    'x = { role = "input", dtype = "float32",', 'x = { role = "input", dtype = "float32", range = [0.0, 1.0], '
+    'distribution = "uniform",'
+)  # fmt: skip
+
+
+def test_a_timed_launch_may_round_where_its_dataset_had_a_zero_and_no_more(tmp_path: Path) -> None:
+    """Where a maximum with 0 hid a place, the dataset knows nothing of how sensitive it is; rows are too short."""
+    bench = Bench(
+        tmp_path,
+        problem=CENTRED,
+        reference="import numpy as np\n"
+        "def scaled(x):\n    x = np.array(x)\n    return np.maximum(x - x.mean(axis=0), 0)\n",
+    )
+
+    def computed(x: Array) -> Array:
+        total = np.add.accumulate(x, axis=0)[-1]  # one term after the other in float32
+        return np.maximum(x - total / np.float32(2000), np.float32(0))
+
+    def judged(out: Array, x: Array, secret: int) -> Judgement:
+        folder = bench.launch({"out": out}, x=x)
+        result = bench.referee(JudgeJob(bench.workload.name, DECLARED, folder, secret=secret))
+        assert isinstance(result, Judgement)
+        return result
+
+    bench.calibrate({"out": computed(bench.inputs()["x"])})
+    for secret in range(1, 5):
+        x = fresh_inputs(bench.problem, bench.inputs(), secret)["x"]
+        out = computed(x)
+        assert judged(out, x, secret).failure is None
+        assert failure(judged(out + np.float32(1e-4), x, secret)).reason == "mismatch"

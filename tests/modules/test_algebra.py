@@ -101,6 +101,7 @@ OPERATORS: Mapping[str, Any] = {
     "mul": lambda given: given["self"] * given["other"],
     "div": lambda given: given["self"] / given["other"],
     "add": lambda given: given["self"] + given["alpha"] * given["other"],
+    "sub": lambda given: given["self"] - given["alpha"] * given["other"],
     "reshape": lambda given: given["self"].reshape(given["shape"]),
     "alias": lambda given: given["self"],
     "permute": lambda given: given["self"].transpose(given["dims"]),
@@ -165,6 +166,53 @@ def test_two_products_are_one_only_where_that_is_cheaper(
     assert bool(labels) == (joined < apart)
 
 
+def chained(rows: int, columns: int, steps: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+    """Operators on `p` in a row, the last of which gives `q`."""
+    names = ["p", *(f"s{place}" for place in range(len(steps) - 1)), "q"]
+    shift = {"add": {"alpha": 1}, "sub": {"alpha": 1}}
+    return [
+        node(names[place + 1], f"aten.{op}.Tensor", (rows, columns), self=ref(names[place]),
+             other=ref(other) if isinstance(other, str) else other, **shift.get(op, {}))
+        for place, (op, other) in enumerate(steps)
+    ]  # fmt: skip
+
+
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(["add", "sub"]), st.sampled_from(["row", "column", "one", "number", 3, -0.5])),
+    st.tuples(st.sampled_from(["mul", "div"]), st.sampled_from([2, -0.25])),
+)
+
+
+@given(
+    EXTENT, EXTENT, EXTENT, st.booleans(), st.sampled_from(["sum", "mean"]), st.sampled_from([0, 1]),
+    st.lists(STEPS, min_size=1, max_size=3),
+)  # fmt: skip
+def test_a_sum_of_a_product_that_is_scaled_and_shifted_is_a_product_of_sums(
+    rows: int, depth: int, columns: int, with_bias: bool, kind: str, dim: int, steps: list[tuple[str, Any]]
+) -> None:
+    kept = (columns,) if dim == 0 else (rows,)
+    total = reduced(kind, "q", [dim], kept, keepdim=False)
+    own = linear(rows, depth, columns, *chained(rows, columns, steps), total, with_bias=with_bias, outputs=("y",))
+    terms = {"row": (columns,), "column": (rows, 1), "one": (1, 1), "number": ()}
+    given = {each.name: each.tensor.shape for each in own.inputs}
+    read = {name: shape for name, shape in terms.items() if name in [other for _, other in steps]}
+    own = replace(own, inputs=graph({**given, **read}).inputs)
+    labels = agrees(own, rows + depth)
+    assert f"the sum of a product's {'rows' if dim == 0 else 'columns'}" in " ".join(labels)
+    assert all(each.results[0].shape != (rows, columns) for each in rewritten(own)[0].nodes)
+
+
+@pytest.mark.parametrize(
+    "step", [("mul", "row"), ("div", 0), ("mul", math.inf), ("add", math.nan), ("add", "all"), ("pow", 2)]
+)
+def test_a_sum_of_a_product_that_is_changed_otherwise_is_left_as_it_is(step: tuple[str, Any]) -> None:
+    total = reduced("sum", "q", [1], (4,), keepdim=False)
+    own = linear(4, 5, 6, *chained(4, 6, [("add", 1), step]), total, with_bias=True, outputs=("y",))
+    given = {each.name: each.tensor.shape for each in own.inputs}
+    own = replace(own, inputs=graph({**given, "row": (6,), "all": (4, 6)}).inputs)
+    assert rewritten(own)[1] == ()
+
+
 @given(
     EXTENT,
     EXTENT,
@@ -190,11 +238,15 @@ def test_transposes_that_undo_each_other_are_left_out(order: list[int]) -> None:
         node("p", "aten.permute.default", turned, self=ref("x"), dims=order),
         node("y", "aten.permute.default", shape, self=ref("p"), dims=back),
     )
-    assert agrees(graph({"x": shape}, *pair), 1)
+    own = graph({"x": shape}, *pair)
+    assert agrees(own, 1) == ()  # it is no algebra
+    assert [word(each) for each in rewritten(own)[0].nodes] == ["alias"]
     again = {**pair[1], "arguments": {"self": ref("p"), "dims": order}}
     shape_again = tuple(turned[each] for each in order)
     again["results"] = [{"shape": shape_again, "dtype": "float32"}]
-    assert bool(agrees(graph({"x": shape}, pair[0], again), 1)) == (order == back)
+    own = graph({"x": shape}, pair[0], again)
+    assert agrees(own, 1) == ()
+    assert (len(rewritten(own)[0].nodes) == 1) == (order == back)
 
 
 def convolved(
@@ -241,9 +293,13 @@ def test_a_sum_of_channels_is_a_convolution_with_summed_filters(
 def test_a_sum_of_places_of_a_transposed_convolution_is_a_product_where_nothing_is_cut_off(
     with_bias: bool, kind: str, stride: int, padding: int, keepdim: bool
 ) -> None:
-    inputs, made, _ = convolved(with_bias=with_bias, transposed=True, stride=stride, padding=padding)
+    inputs, made, shape = convolved(with_bias=with_bias, transposed=True, stride=stride, padding=padding)
     total = reduced(kind, "p", [2, -1], (2, 4, 1, 1) if keepdim else (2, 4), keepdim=keepdim)
     assert bool(agrees(graph(inputs, made, total), stride)) == (padding == 0)
+    apart = node("q", "aten.add.Tensor", shape, self=ref("p"), other=ref("c"), alpha=1)
+    later = {**total, "arguments": {**total["arguments"], "self": ref("q")}}
+    for bias in ((4, 1, 1), (2, 1, 1, shape[-1])):
+        assert len(agrees(graph({**inputs, "c": bias}, made, apart, later), stride)) == (2 if padding == 0 else 0)
 
 
 def test_rewrites_of_the_same_operator_do_not_take_each_others_names() -> None:

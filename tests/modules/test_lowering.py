@@ -64,8 +64,9 @@ def test_every_operator_that_is_not_lowered_is_named() -> None:
     [((6, 10), "complex64", "complex64 is none of"), ((1 << 16, 1 << 15), "float32", "2147483648 elements")],
 )
 def test_a_tensor_that_no_kernel_can_take_is_refused(shape: tuple[int, ...], dtype: str, reason: str) -> None:
-    with pytest.raises(SpecError, match=reason):
+    with pytest.raises(SpecError, match=reason) as refused:
         lower(graph(node("y", "aten.exp.default", list(shape), dtype, self=X), shape=shape, dtype=dtype))
+    assert (refused.value.hint == "give get_inputs other sizes") == ("elements" in reason)
 
 
 def test_a_document_that_is_no_graph_is_refused() -> None:

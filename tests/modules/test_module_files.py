@@ -203,6 +203,18 @@ def get_inputs():
 """
 
 
+RECURRENT = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LSTM(2, 3, num_layers=2, batch_first=True, bidirectional=True)
+    def forward(self, x):
+        return self.layer(x)[0]
+def get_inputs():
+    return [torch.rand(1, 128, 2)]
+"""
+
+
 def test_a_module_that_is_not_there_is_refused(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, error = run(capsys, "init", "layer.py")
     assert status == 2
@@ -216,6 +228,8 @@ def test_a_module_that_is_not_there_is_refused(in_tmp: Path, capsys: pytest.Capt
         ("Model = nn.ReLU\n", "defines no 'get_inputs'"),
         ("raise ValueError('no weights')\n", "layer.py:3: importing the module raised ValueError: no weights"),
         (MODULES["swish_bias"].replace("torch.sigmoid(x)", "nn.functional.dropout(x)"), "draws random numbers"),
+        (ADDED.replace("x + y", "x + torch.randn(3)"), "have forward take these numbers as an argument"),
+        (RECURRENT, "LSTM is written out step by step: 512 steps, expected at most 256"),
         (MODULES["swish_bias"].replace("torch.sigmoid(x)", "torch.sort(x)[0]"), "aten.sort.default is not lowered"),
         (MODULES["swish_bias"].replace("x = x + self", "x = x.relu_() + self"), "forward changes this input"),
         (ADDED.replace("return x + y", "return x + y, None"), "forward returns None beside tensors"),

@@ -11,9 +11,11 @@ the weights that the call has.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from kernelwright.modules.graph import Graph, GraphNode, Tensor
@@ -24,7 +26,9 @@ MOST_REWRITES = 1000
 _REDUCTIONS = {"sum": "aten.sum.dim_IntList", "mean": "aten.mean.dim"}
 _FLOATS = ("float32", "float64")
 """Narrower floats may overflow in what a rewrite computes, where the module's own values do not."""
-_SOURCES = ("mm", "addmm", "convolution", "add", "permute")
+_PRODUCTS = ("mm", "addmm", "convolution")
+_SUMS, _SCALES = ("add", "sub"), ("mul", "div")
+_SOURCES = (*_PRODUCTS, *_SUMS, *_SCALES, "permute")
 """Operators whose operands a rewrite of what reads their result may use."""
 _MOST_FACTOR = 3.4e38
 """Beyond it a factor is no finite float32."""
@@ -76,12 +80,15 @@ _Rewrite = Callable[[_View, GraphNode], _Steps | None]
 
 
 def rewritten(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
-    """The graph with all rewrites that apply, each of which makes it cheaper, and their labels in order."""
+    """The graph with all rewrites that apply, each of which makes it cheaper, and their labels in order.
+
+    What only moves elements has no label: a score without algebra would leave its module out.
+    """
     labels: list[str] = []
     while len(labels) < MOST_REWRITES and (found := _first(graph, len(labels))) is not None:
         graph, label = found
         labels.append(label)
-    return graph, tuple(labels)
+    return graph, tuple(each for each in labels if each.partition(": ")[2] not in _MOVES)
 
 
 def _first(graph: Graph, turn: int) -> tuple[Graph, str] | None:
@@ -186,40 +193,27 @@ def _axes(node: GraphNode) -> list[int] | None:
     return [each % rank for each in node.arguments["dims"]] if word(node) == "permute" else None
 
 
-def _summed_columns(view: _View, node: GraphNode) -> _Steps | None:
-    """`sum_j (x W + b)_ij` is `x (sum_j W_j) + sum_j b_j`."""
+def _summed_product(view: _View, node: GraphNode, *, axis: int) -> _Steps | None:
+    """`sum_j (x W + b)_ij` is `x (sum_j W_j) + sum_j b_j`, and `sum_i` of it is `(sum_i x_i) W + rows b_j`.
+
+    A mean of the rows has the bias once.
+    """
     found = _reduced(view, node, "mm", "addmm")
-    if found is None or found[1] != (1,) or (factors := _factors(view, found[0])) is None:
+    if found is None or found[1] != (axis,) or (factors := _factors(view, found[0])) is None:
         return None
-    bias, left, right = factors
-    rows, columns = found[0].results[0].shape
-    inner = _extent(view, left, 1)
-    if columns == 1 or inner is None or rows == 1:
+    bias, *sides = factors
+    shape = [*found[0].results[0].shape]
+    inner = _extent(view, sides[0], 1)
+    if 1 in shape or inner is None:
         return None
     name, dtype, kind = view.stem(node), node.results[0].dtype, word(node)
-    weight = _sum(f"{name}_w", right, [1], [inner, 1], dtype, kind)
-    steps = [weight, _product(f"{name}_p", left, _ref(weight), [rows, 1], dtype)]
-    return [*steps, *_with_bias(name, node, steps[-1], bias, [0], kind)]
-
-
-def _summed_rows(view: _View, node: GraphNode) -> _Steps | None:
-    """`sum_i (x W + b)_ij` is `(sum_i x_i) W + rows b_j`; a mean has the bias once."""
-    found = _reduced(view, node, "mm", "addmm")
-    if found is None or found[1] != (0,) or (factors := _factors(view, found[0])) is None:
-        return None
-    bias, left, right = factors
-    rows, columns = found[0].results[0].shape
-    inner = _extent(view, left, 1)
-    if rows == 1 or columns == 1 or inner is None:
-        return None
-    name, dtype, kind = view.stem(node), node.results[0].dtype, word(node)
-    given = _sum(f"{name}_x", left, [0], [1, inner], dtype, kind)
-    total = _product(f"{name}_p", _ref(given), right, [1, columns], dtype)
-    if bias is None:
-        return [given, total, _as(node, _ref(total))]
-    scaled = _node(f"{name}_b", "aten.mul.Tensor", [columns], dtype, self=bias, other=1 if kind == "mean" else rows)
-    both = _added(f"{name}_s", total, scaled, [1, columns])
-    return [given, total, scaled, both, _as(node, _ref(both))]
+    summed = _sum(f"{name}_v", sides[axis], [axis], [inner, 1] if axis else [1, inner], dtype, kind)
+    sides[axis], rows = _ref(summed), shape[0]
+    shape[axis] = 1
+    steps = [summed, _product(f"{name}_p", sides[0], sides[1], shape, dtype)]
+    if axis:
+        return [*steps, *_with_summed(name, node, steps[-1], bias)]
+    return [*steps, *_with_scaled(name, node, steps[-1], bias, 1 if kind == "mean" else rows)]
 
 
 def _extent(view: _View, value: Any, axis: int) -> int | None:
@@ -231,13 +225,25 @@ def _added(name: str, one: GraphNode, other: GraphNode, shape: Sequence[int]) ->
     return _node(name, "aten.add.Tensor", shape, one.results[0].dtype, self=_ref(one), other=_ref(other), alpha=1)
 
 
-def _with_bias(name: str, node: GraphNode, total: GraphNode, bias: Any, axes: Sequence[int], kind: str) -> _Steps:
-    """The reduced bias added to a reduced product, and the result as the node has it."""
+def _with_summed(name: str, node: GraphNode, total: GraphNode, bias: Any) -> _Steps:
+    """The reduced bias, which may be None, added to a reduced product, and the result as the node has it."""
     if bias is None:
         return [_as(node, _ref(total))]
-    reduced = _sum(f"{name}_b", bias, axes, [1], node.results[0].dtype, kind)
-    both = _added(f"{name}_s", total, reduced, total.results[0].shape)
-    return [reduced, both, _as(node, _ref(both))]
+    reduced = _sum(f"{name}_b", bias, [0], [1], node.results[0].dtype, word(node))
+    return _with_row(name, node, total, reduced)
+
+
+def _with_scaled(name: str, node: GraphNode, total: GraphNode, bias: Any, times: int) -> _Steps:
+    """So many times the bias, which may be None, added to a reduced product, and the result as the node has it."""
+    if bias is None:
+        return [_as(node, _ref(total))]
+    shape, dtype = total.results[0].shape[1:], node.results[0].dtype
+    return _with_row(name, node, total, _node(f"{name}_b", "aten.mul.Tensor", shape, dtype, self=bias, other=times))
+
+
+def _with_row(name: str, node: GraphNode, total: GraphNode, row: GraphNode) -> _Steps:
+    both = _added(f"{name}_s", total, row, total.results[0].shape)
+    return [row, both, _as(node, _ref(both))]
 
 
 def _summed_channels(view: _View, node: GraphNode) -> _Steps | None:
@@ -248,7 +254,7 @@ def _summed_channels(view: _View, node: GraphNode) -> _Steps | None:
     given = found[0].arguments
     weight = view.tensor(given["weight"])
     shape = found[0].results[0].shape
-    if weight is None or given["groups"] != 1 or shape[1] == 1:
+    if weight is None or len(weight.shape) != len(shape) or given["groups"] != 1 or shape[1] == 1:
         return None
     axis = 1 if given["transposed"] else 0
     name, dtype, kind = view.stem(node), node.results[0].dtype, word(node)
@@ -257,31 +263,89 @@ def _summed_channels(view: _View, node: GraphNode) -> _Steps | None:
     arguments = {**given, "weight": _ref(summed), "bias": None}
     result = (Tensor((shape[0], 1, *shape[2:]), dtype),)
     total = GraphNode(f"{name}_p", found[0].op, arguments, result)
-    return [summed, total, *_with_bias(name, node, total, given["bias"], [0], kind)]
+    return [summed, total, *_with_summed(name, node, total, given["bias"])]
 
 
-def _channels_of_sum(view: _View, node: GraphNode) -> _Steps | None:
-    """The sum over the channels of a convolution and a bias that is added apart is that of each."""
-    found = _reduced(view, node, "add")
-    if found is None or found[1] != (1,) or found[0].arguments.get("alpha", 1) != 1:
+def _sum_of_each(view: _View, node: GraphNode) -> _Steps | None:
+    """The sum of `p + v`, where `p` comes of a product whose sum is cheaper, is that of each."""
+    found = _reduced(view, node, *_SUMS)
+    if found is None or not _is_cheaper(view, *found):
         return None
-    given, whole, kind = found[0].arguments, found[0].results[0].shape, word(node)
-    source, other = view.only(given["self"], "convolution"), view.tensor(given["other"])
-    if source is None or other is None or source.results[0].shape != whole or len(other.shape) not in (3, 4, 5):
+    (source, axes), kind, dtype = found, word(node), node.results[0].dtype
+    whole, other, name = source.results[0], source.arguments["other"], view.stem(node)
+    kept = [1 if axis in axes else extent for axis, extent in enumerate(whole.shape)]
+    total = _sum(f"{name}_t", source.arguments["self"], axes, kept, dtype, kind)
+    steps, term = [total], other
+    own, times = _shared(view, other, whole, axes)
+    left = [1 if axis in own else extent for axis, extent in enumerate(_shape(view, other))]
+    if own:
+        steps.append(_sum(f"{name}_o", other, own, left, dtype, kind))
+        term = _ref(steps[-1])
+    if kind == "sum" and times > 1 and _is_plain(other):
+        term = other * times
+    elif kind == "sum" and times > 1:
+        steps.append(_node(f"{name}_b", "aten.mul.Tensor", left, dtype, self=term, other=times))
+        term = _ref(steps[-1])
+    given = {**source.arguments, "self": _ref(total), "other": term}
+    steps.append(GraphNode(f"{name}_u", source.op, given, (Tensor(tuple(kept), dtype),)))
+    return [*steps, _as(node, _ref(steps[-1]))]
+
+
+def _shape(view: _View, value: Any) -> tuple[int, ...]:
+    """Of a tensor, or of a number, which has no axes."""
+    tensor = view.tensor(value)
+    return () if tensor is None else tensor.shape
+
+
+def _shared(view: _View, value: Any, whole: Tensor, axes: Sequence[int]) -> tuple[list[int], int]:
+    """Of a term of a larger whole, its own axes that a sum over some axes adds up, and how often the sum has it."""
+    shape = _shape(view, value)
+    missing = len(whole.shape) - len(shape)
+    own = [axis - missing for axis in axes if axis >= missing and shape[axis - missing] > 1]
+    return own, math.prod(whole.shape[axis] for axis in axes if axis - missing not in own)
+
+
+def _factor_behind_sum(view: _View, node: GraphNode) -> _Steps | None:
+    """The sum of `c p`, where `p` comes of a product whose sum is cheaper, is `c` times the sum."""
+    found = _reduced(view, node, *_SCALES)
+    if found is None or not _is_scale(found[0]) or not _is_cheaper(view, *found):
         return None
-    if len(other.shape) == len(whole) - 1:  # without the batch's axis
-        axis, kept = 0, [1, *other.shape[1:]]
-    elif len(other.shape) == len(whole):
-        axis, kept = 1, [other.shape[0], 1, *other.shape[2:]]
-    else:
-        return None
-    if other.count == found[0].results[0].count or other.shape[axis] != whole[1]:
-        return None
-    name, dtype = view.stem(node), node.results[0].dtype
-    total = _sum(f"{name}_t", given["self"], [1], [whole[0], 1, *whole[2:]], dtype, kind)
-    bias = _sum(f"{name}_o", given["other"], [axis], kept, dtype, kind)
-    both = _added(f"{name}_u", total, bias, total.results[0].shape)
-    return [total, bias, both, _as(node, _ref(both))]
+    (source, axes), name, dtype = found, view.stem(node), node.results[0].dtype
+    kept = [1 if axis in axes else extent for axis, extent in enumerate(source.results[0].shape)]
+    total = _sum(f"{name}_t", source.arguments["self"], axes, kept, dtype, word(node))
+    given = {**source.arguments, "self": _ref(total)}
+    scaled = GraphNode(f"{name}_c", source.op, given, (Tensor(tuple(kept), dtype),))
+    return [total, scaled, _as(node, _ref(scaled))]
+
+
+def _is_scale(node: GraphNode) -> bool:
+    """Whether it is a product with a finite number, or a quotient by one that is not 0."""
+    if word(node) not in _SCALES or node.arguments.get("rounding_mode") is not None:
+        return False
+    return _is_plain(node.arguments["other"]) and (word(node) == "mul" or node.arguments["other"] != 0)
+
+
+def _is_cheaper(view: _View, node: GraphNode, axes: tuple[int, ...]) -> bool:
+    """Whether what lies behind sums and factors is a product whose sum over these axes another rewrite takes."""
+    whole = node.results[0]
+    source: GraphNode | None = node
+    while source is not None and word(source) not in _PRODUCTS:
+        if source.results[0] != whole or not (_is_shift(view, source) or _is_scale(source)):
+            return False
+        source = view.only(source.arguments["self"], *_PRODUCTS, *_SUMS, *_SCALES)
+    if source is None or source.results[0] != whole or not view.is_alike(source):
+        return False
+    kept = [1 if axis in axes else extent for axis, extent in enumerate(whole.shape)]
+    total = _sum("", _ref(source), axes, kept, whole.dtype, "sum")
+    return any(rewrite(view, total) is not None for rewrite in _OF_SUMS.values())
+
+
+def _is_shift(view: _View, node: GraphNode) -> bool:
+    """Whether it adds or subtracts a finite number, or a tensor with fewer elements than the result."""
+    if word(node) not in _SUMS or node.arguments.get("alpha", 1) != 1 or not view.is_alike(node):
+        return False
+    other = view.tensor(node.arguments["other"])
+    return _is_plain(node.arguments["other"]) if other is None else other.count < node.results[0].count
 
 
 def _summed_places(view: _View, node: GraphNode) -> _Steps | None:
@@ -309,21 +373,14 @@ def _summed_places(view: _View, node: GraphNode) -> _Steps | None:
     is_mean = word(node) == "mean"
     if is_mean:
         steps.append(_node(f"{name}_d", "aten.div.Tensor", [batch, filters], dtype, self=_ref(steps[-1]), other=places))
-    if given["bias"] is not None:
-        times = 1 if is_mean else places
-        total = steps[-1]
-        steps.append(_node(f"{name}_b", "aten.mul.Tensor", [filters], dtype, self=given["bias"], other=times))
-        steps.append(_added(f"{name}_s", total, steps[-1], [batch, filters]))
-    return [*steps, _as(node, _ref(steps[-1]))]
+    return [*steps, *_with_scaled(name, node, steps[-1], given["bias"], 1 if is_mean else places)]
 
 
 def _scaled_weight(view: _View, node: GraphNode) -> _Steps | None:
     """`c (x W + b)` is `x (c W) + c b`, where the weight has fewer elements than the result."""
     given = node.arguments
-    if word(node) not in ("mul", "div") or given.get("rounding_mode") is not None:
-        return None
-    factor, source = given["other"], view.only(given["self"], "mm", "addmm")
-    if source is None or not _is_plain(factor) or (word(node) == "div" and factor == 0):
+    source = view.only(given["self"], "mm", "addmm") if _is_scale(node) else None
+    if source is None:
         return None
     factors = _factors(view, source)
     weight = None if factors is None else view.tensor(factors[2])
@@ -378,13 +435,18 @@ def _left(node: GraphNode, value: Any) -> dict[str, Any]:
     return {"self" if word(node) == "mm" else "mat1": value}
 
 
-_REWRITES: Mapping[str, _Rewrite] = {
-    "transposes that undo each other are left out": _no_transposes,
-    "the sum of a product's columns is a product with the weight's summed columns": _summed_columns,
-    "the sum of a product's rows is a product of the summed rows": _summed_rows,
+_OF_SUMS: Mapping[str, _Rewrite] = {
+    "the sum of a product's columns is a product with the weight's summed columns": partial(_summed_product, axis=1),
+    "the sum of a product's rows is a product of the summed rows": partial(_summed_product, axis=0),
     "the sum of a convolution's channels is a convolution with the summed filters": _summed_channels,
-    "the sum of a convolution's channels and a bias is the sum of each": _channels_of_sum,
     "the sum of a transposed convolution's places is a product of sums": _summed_places,
+}
+_MOVES: Mapping[str, _Rewrite] = {"transposes that undo each other are left out": _no_transposes}
+_REWRITES: Mapping[str, _Rewrite] = {
+    **_MOVES,
+    **_OF_SUMS,
+    "the sum of a product and something else is the sum of each": _sum_of_each,
+    "the sum of a product's multiple is the multiple of its sum": _factor_behind_sum,
     "a factor behind a product goes into its weight": _scaled_weight,
     "two products in a row are one with the product of their weights": _one_product,
 }

@@ -22,6 +22,8 @@ SEED = 42
 """KernelBench's seed for weights."""
 MOST_LOOKED_AT = 1 << 20
 """Elements, evenly spread, of which an example's deviation is taken."""
+MOST_STEPS = 256
+"""Of a recurrent layer, which is written out step by step: thousands take longer than an import may. A guess."""
 _RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal_")
 
 
@@ -71,6 +73,7 @@ def _captured(file: Path, *, library: bool) -> dict[str, Any]:
         model = loaded.Model(*loaded.get_init_inputs())
         inputs = list(loaded.get_inputs())
         _refuse_inputs(inputs, file)
+        _refuse_long_recurrences(torch, model, file)
         whole = torch.export.export(model, tuple(inputs))
         if not library:
             return _document(whole.run_decompositions(), inputs, file)
@@ -164,6 +167,26 @@ def _refuse_inputs(inputs: list[Any], file: Path) -> None:
             )
 
 
+def _refuse_long_recurrences(torch: Any, model: Any, file: Path) -> None:
+    """Have the model's recurrent layers refuse long sequences when they are called: no later stage ends in time."""
+
+    def refuse(layer: Any, given: tuple[Any, ...]) -> None:
+        if not given or not torch.is_tensor(given[0]):
+            return
+        length = given[0].shape[1 if layer.batch_first and given[0].dim() > 2 else 0]
+        steps = length * layer.num_layers * (2 if layer.bidirectional else 1)
+        if steps > MOST_STEPS:
+            raise ReferenceFailed(
+                f"{type(layer).__name__} is written out step by step: {steps} steps, expected at most {MOST_STEPS}",
+                hint="give get_inputs a shorter sequence, or leave this layer to PyTorch",
+                location=Location(file),
+            )
+
+    for each in model.modules():
+        if isinstance(each, torch.nn.RNNBase):
+            each.register_forward_pre_hook(refuse)
+
+
 def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
     known = {**dict(exported.state_dict), **dict(exported.constants)}
     kinds = {"USER_INPUT": "input", "PARAMETER": "parameter", "BUFFER": "buffer"}
@@ -240,9 +263,12 @@ def _children(structure: Any) -> list[Any]:
 def _refuse_random(nodes: list[dict[str, Any]], file: Path) -> None:
     for node in nodes:
         if any(word in node["op"] for word in _RANDOM) or node["arguments"].get("dropout_p"):
+            is_dropout = "dropout" in node["op"] or node["arguments"].get("dropout_p")
             raise ReferenceFailed(
                 f"{node['name']} ({node['op']}) draws random numbers, so no result of the module is right",
-                hint="set the dropout's p to 0, or call eval() on it in the constructor",
+                hint="set the dropout's p to 0, or call eval() on it in the constructor"
+                if is_dropout
+                else "have forward take these numbers as an argument",
                 location=Location(file),
             )
 

@@ -26,6 +26,7 @@ from kernelwright.template.header import Header, launch_step, scratch_argument
 
 MOST_ELEMENTS = 2**31 - 1
 """The most in one tensor, and the most places in a kernel: indices are `int`."""
+_TOO_MANY = f" elements, expected 1 to {MOST_ELEMENTS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,9 @@ def _refuse_unknown(graph: Graph, library: Collection[str]) -> None:
     if reasons:
         raise SpecError(
             "the module cannot be lowered:\n" + "\n".join(f"  {each}" for each in reasons),
-            hint="write a kernel for these operators by hand, or leave them out of the module",
+            hint="give get_inputs other sizes"
+            if all(each.endswith(_TOO_MANY) for each in reasons)
+            else "write a kernel for these operators by hand, or leave them out of the module",
         )
 
 
@@ -258,4 +261,4 @@ def _is_refused(tensor: Tensor) -> bool:
 def _reason(tensor: Tensor) -> str:
     if tensor.dtype not in C_TYPES:
         return f"{tensor.dtype} is none of {', '.join(C_TYPES)}"
-    return f"{tensor.count} elements, expected 1 to {MOST_ELEMENTS}"
+    return f"{tensor.count}{_TOO_MANY}"

@@ -137,7 +137,7 @@ def markdown(records: Sequence[Record], settings: Mapping[str, Any]) -> str:
     if any(each.get("algebra") for each in records):
         titles["Without those that exact algebra changed"] = "without_algebra"
     for title, key in titles.items():
-        lines += [f"- {title}, {text}" for text in _sentences(told[key])]
+        lines += [f"- {title}, {text}" for text in [*_sentences(told[key])] or ["nothing was timed"]]
     if told["official"]["asked"]:
         shares = ", ".join(f"fast_{p} {share:.0%}" for p, share in told["official"]["fast_p"].items())
         lines.append(f"- Official evaluator: {told['official']['correct']} of {told['official']['asked']}; {shares}")

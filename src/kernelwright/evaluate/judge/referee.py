@@ -313,14 +313,11 @@ class _Referee:
         if found is None:
             is_same, difference = self._held_against_original(job)
             return Judgement(None, errors, judge_ms, is_same, difference, reference_s, unjudged)
-        message = f"{found.message} ({self._data_words(job)})"
+        is_fresh = job.secret is not None and self._fresh
+        data = "inputs drawn anew for this launch" if is_fresh else f"dataset {job.dataset.name!r}"
+        message = f"{found.message} ({data})"
         failed = Failed("check", found.reason, message, found.log, job.workload)
         return Judgement(failed, (), judge_ms, reference_s=reference_s)
-
-    def _data_words(self, job: JudgeJob) -> str:
-        if job.secret is None or not self._fresh:
-            return f"dataset {job.dataset.name!r}"
-        return "inputs drawn anew for this launch"
 
     def _examine(self, job: JudgeJob, entry: _Entry) -> tuple[Defect | None, tuple[OutputError, ...]]:
         left = [each for each in self._layouts[job.workload] if each.argument not in job.unchanged]
@@ -339,6 +336,9 @@ class _Referee:
             )
             got = launch.read(layout)
             result = examine_output(layout, got, expected, allowance, crew=self._crew)
+            if is_fresh and isinstance(result, Defect) and result.reason == "mismatch":
+                allowance = self._fresh_allowance(job, layout, expected, entry)
+                result = examine_output(layout, got, expected, allowance, crew=self._crew)
             if isinstance(result, Defect) and result.reason == "mismatch":
                 wide = self._with_roundings(job, entry, layout, got, expected, allowance)
                 result = examine_output(layout, got, expected, wide, crew=self._crew) if wide else result
@@ -385,10 +385,13 @@ class _Referee:
         inputs = fresh_inputs(self._problem, base.inputs, secret, crew=self._crew)
         return self._entry_of(self._workloads[job.workload], inputs, is_special=job.dataset.is_special)
 
-    def _fresh_allowance(self, job: JudgeJob | LimitsJob, layout: BufferLayout, expected: Array) -> Allowance:
+    def _fresh_allowance(
+        self, job: JudgeJob | LimitsJob, layout: BufferLayout, expected: Array, entry: _Entry | None = None
+    ) -> Allowance:
         """What a timed launch may be off by: as on the dataset that its inputs were made from, times `FRESH_FACTOR`.
 
-        Scales are the larger of that dataset's, which know how sensitive results are, and of the expected values.
+        Scales are the larger of that dataset's, which know how sensitive results are, and of the expected values; with
+        the launch's own entry they know its results' sensitivity: a dataset's element may be 0 whatever its inputs.
         """
         known = self._allowance(job.workload, job.dataset, layout)
         if known.origin != "derived" or known.by_class:
@@ -396,6 +399,8 @@ class _Referee:
         scales = self._scales(job.workload, job.dataset, self._entry(job.workload, job.dataset))
         there = scales[layout.argument]
         here = natural_scale(expected, (), crew=self._crew)
+        if entry is not None:
+            here = self._find_scales(job.workload, job.dataset, entry, [layout])[layout.argument]
         base = self._base(job.workload, layout, there)
         own = self._base(job.workload, layout, Scale(np.maximum(there.values, here.values), there.is_by_row))
         return widened(own, FRESH_FACTOR * known.rtol / base.rtol)
