@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
 from kernelwright.source import nodes
-from kernelwright.source.builtin_functions import is_cached_load, is_pure, math_function
 from kernelwright.source.edits import Edit, EditConflict, apply, insertion
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.editing import refuse_arranged, refuse_unread
 from kernelwright.tactics.common.launches import only_shape, refuse_aliases
-from kernelwright.tactics.common.thread_queries import query_text
-from kernelwright.tactics.tiling.copies import block_extents, copy_of, on_workload, plain, text_of_read
+from kernelwright.tactics.tiling.copies import Copy, copy_of, text_of_read
 from kernelwright.tactics.tiling.frame import edited
 from kernelwright.tactics.tiling.index_text import IndexText
+from kernelwright.tactics.tiling.places import block_extents, on_workload, plain
+from kernelwright.tactics.tiling.plain_places import is_without_effect, plainest
 
 _DEPTH = "tiles.index"
 _CONVERSIONS = frozenset(("__half2float", "__bfloat162float", "convert_float", "convert_double", "convert_int"))
@@ -48,7 +48,7 @@ def direct(subject: Subject) -> Subject:
     step = only_shape(subject)
     none = None if step.shared_bytes is None else "0"
     header = subject.header.relaunched(step.entry, grid=step.grid, block=step.block, shared_bytes=none)
-    return _in_block(_without_unused(replace(subject, source=source, header=header)))
+    return plainest(replace(subject, source=source, header=header))
 
 
 @dataclass
@@ -96,6 +96,7 @@ class _Staged:
         self._shared = [each for each in self._facts.accesses if each.space == "shared"]
         if not self._shared or not self._facts.barriers:
             raise Unfit("it stages nothing in shared memory")
+        self._copies: dict[tuple[int, ...], Copy] = {}
         self._waits = [each.span for each in self._facts.barriers]
         self._refuse_other_ways()
         self._steps = frozenset(
@@ -144,10 +145,10 @@ class _Staged:
         """What writes indices where a read happens."""
         blocks = block_extents(self._subject)
         if pair is None or pair.inner.index not in read.loops:
-            return IndexText(self._subject, read, blocks, arrays)
+            return IndexText(self._subject, read.loops, blocks, arrays)
         within = named(_DEPTH) - named(pair.outer.atom) * number(pair.ratio)
         return IndexText(
-            self._subject, read, blocks, arrays, {pair.inner.atom: within}, {_DEPTH: pair.name},
+            self._subject, read.loops, blocks, arrays, {pair.inner.atom: within}, {_DEPTH: pair.name},
             frozenset((pair.outer.atom, pair.inner.atom)),
         )  # fmt: skip
 
@@ -212,8 +213,8 @@ class _Staged:
             for each in inside:
                 phases.touch(each)
         elif isinstance(statement, nodes.Block):
-            for each in statement.statements:
-                self._follow(each, phases)
+            for inner in statement.statements:
+                self._follow(inner, phases)
         elif isinstance(statement, nodes.Loop):
             places = [*(each.span for each in self._shared), *self._waits]
             if any(span.contains(each) and not statement.body.place.span.contains(each) for each in places):
@@ -264,11 +265,7 @@ class _Staged:
         fillings = {each.index: text for each in writes if (text := self._filling(each)) is not None}
         line = read.span.line(self._subject.source)
         try:
-            copies = [
-                copy_of(self._subject, write, *self._copied(write, self._other_fillings(write, writes, fillings)),
-                        self._steps)
-                for write in writes if write.index not in fillings
-            ]  # fmt: skip
+            copies = [self._copy(write, writes, fillings) for write in writes if write.index not in fillings]
             for each in fillings:
                 self._refuse_alone(self._facts.accesses[each], writes, fillings)
             if not copies:
@@ -276,6 +273,14 @@ class _Staged:
             return text_of_read(self._subject, read, copies, self._steps, printer)
         except Unfit as unfit:
             raise Unfit(f"line {line}: {unfit.reason}") from unfit
+
+    def _copy(self, write: Access, writes: Sequence[Access], fillings: Mapping[int, str]) -> Copy:
+        """What a write copies."""
+        key = (write.index, *fillings)
+        if key not in self._copies:
+            copied = self._copied(write, self._other_fillings(write, writes, fillings))
+            self._copies[key] = copy_of(self._subject, write, *copied, self._steps)
+        return self._copies[key]
 
     def _filling(self, write: Access) -> str | None:
         """The number that a write puts; None for a copy."""
@@ -402,13 +407,10 @@ class _Staged:
         """The place of `s[i]` in a read of it, or of its component."""
         name = read.array.partition("#")[0]
         for node in nodes.walk(self._body):
-            is_own = isinstance(node, nodes.Element) and read.span.contains(node.place.span)
-            if (
-                is_own
-                and nodes.root_name(node) == name
-                and node.place.span.start == read.span.start
-                and node.place.is_exact
-            ):
+            if not isinstance(node, nodes.Element) or not read.span.contains(node.place.span):
+                continue
+            is_whole = node.place.is_exact and node.place.span.start == read.span.start
+            if is_whole and nodes.root_name(node) == name:
                 rest = Span(node.place.span.end, read.span.end).text(self._subject.source).strip()
                 if not rest or rest.startswith("."):
                     return node.place.span
@@ -418,7 +420,9 @@ class _Staged:
         """Copies and barriers go."""
         for each in _below(statement):
             span = each.place.span
-            is_touching = any(span.contains(one.span) for one in (*self._of_kind("write"), *self._facts.barriers))
+            is_touching = any(
+                span.contains(one) for one in (*(each.span for each in self._of_kind("write")), *self._waits)
+            )
             if not is_touching:
                 continue
             if self._is_needless(each):
@@ -436,11 +440,13 @@ class _Staged:
         match statement:
             case nodes.Evaluate(expression=nodes.Assign(target=nodes.Element() as target, value=value)):
                 is_copy = any(each.span == statement.expression.place.span for each in self._of_kind("write"))
-                return is_copy and _is_pure(target.index) and _is_pure(value)
+                return is_copy and is_without_effect(target.index) and is_without_effect(value)
             case nodes.Evaluate(expression=nodes.Call()):
                 return any(statement.place.span.contains(wait) for wait in self._waits)
             case nodes.If(condition=condition, yes=yes, no=no):
-                return _is_pure(condition) and all(self._is_needless(each) for each in (yes, no) if each is not None)
+                return is_without_effect(condition) and all(
+                    self._is_needless(each) for each in (yes, no) if each is not None
+                )
             case nodes.Block(statements=statements):
                 return all(
                     self._is_needless(each) or (isinstance(each, nodes.Declaration) and _is_scratch(each))
@@ -449,7 +455,7 @@ class _Staged:
             case nodes.Loop(word="for", initial=nodes.Declaration(), condition=condition, update=update, body=body):
                 own = nodes.declared_names(statement.initial) if statement.initial is not None else frozenset()
                 counts = update is not None and nodes.assigned_names(update) <= own
-                return counts and condition is not None and _is_pure(condition) and self._is_needless(body)
+                return counts and condition is not None and is_without_effect(condition) and self._is_needless(body)
         return False
 
     def _free(self, word: str) -> str:
@@ -534,7 +540,9 @@ def _moved(statement: nodes.Statement) -> set[str] | None:
     match statement:
         case nodes.Declaration() if _is_scratch(statement):
             return {each.name for each in statement.declarators}
-        case nodes.Evaluate(expression=nodes.Assign(target=nodes.Name(name=name), value=value)) if _is_pure(value):
+        case nodes.Evaluate(expression=nodes.Assign(target=nodes.Name(name=name), value=value)) if is_without_effect(
+            value
+        ):
             return {name}
         case nodes.Evaluate(expression=nodes.Update(operand=nodes.Name(name=name))):
             return {name}
@@ -567,102 +575,6 @@ def _plain_zero(text: str) -> str:
     return "0" if text in ("0.0f", "0.f", "0.0", "0.", "0f", "0.0F", "0u") else text
 
 
-def _is_pure(value: nodes.Node) -> bool:
-    """Whether an expression has a value and does nothing more."""
-    for node in nodes.walk(value):
-        if isinstance(node, nodes.Assign | nodes.Update | nodes.MethodCall | nodes.OpaqueExpression):
-            return False
-        if isinstance(node, nodes.Call) and not query_text(node) and not _is_pure_function(node.function):
-            return False
-    return True
-
-
-def _is_pure_function(name: str) -> bool:
-    return is_pure(name) or math_function(name) is not None or is_cached_load(name)
-
-
 def _is_scratch(declaration: nodes.Declaration) -> bool:
-    return all(
-        not each.is_shared and (each.initial is None or _is_pure(each.initial)) for each in declaration.declarators
-    )
-
-
-# After the copies
-
-
-def _without_unused(subject: Subject) -> Subject:
-    """The kernel without variables that nothing uses any more."""
-    for _ in range(16):
-        body = subject.analysis.function.body
-        used = {each.name for each in nodes.walk(body) if isinstance(each, nodes.Name)}
-        edits = [edit for node in nodes.walk(body) if isinstance(node, nodes.Block)
-                 for each in node.statements if isinstance(each, nodes.Declaration) and each.place.is_exact
-                 and (edit := _shortened(subject.source, each, used)) is not None]  # fmt: skip
-        if not edits:
-            return subject
-        subject = replace(subject, source=apply(subject.source, edits))
-    return subject
-
-
-def _shortened(source: str, declaration: nodes.Declaration, used: set[str]) -> Edit | None:
-    """A declaration without the variables that nothing uses; None where all are used."""
-
-    def is_kept(each: nodes.Declarator) -> bool:
-        return each.name in used or each.is_shared or (each.initial is not None and not _is_pure(each.initial))
-
-    kept = [each for each in declaration.declarators if is_kept(each)]
-    if len(kept) == len(declaration.declarators):
-        return None
-    if not kept:
-        return Edit(declaration.place.span, "")
-    if not all(each.place.is_exact and not each.is_pointer for each in declaration.declarators):
-        return None
-    places = [each.place.span for each in declaration.declarators]
-    whole = Span(places[0].start, places[-1].end)
-    return Edit(whole, ", ".join(each.place.span.text(source) for each in kept))
-
-
-def _in_block(subject: Subject) -> Subject:
-    """The kernel with numbers for its blocks' extents, where a thread's place in its block still matters."""
-    body = subject.analysis.function.body
-    asked = [(node, query_text(node)) for node in nodes.walk(body) if query_text(node)]
-    if _is_among_all(subject):
-        return subject
-    kept = [each.place.span for each in nodes.walk(body) if isinstance(each, nodes.Binary) and each.operator == "*"
-            and {query_text(each.left), query_text(each.right)} & _BLOCKS]  # fmt: skip
-    some = _with_sizes(subject, asked, kept)
-    return some if _is_among_all(some) else _with_sizes(subject, asked, [])
-
-
-_BLOCKS = frozenset(f"{word}{axis}" for word, axes in (("blockIdx.", "xyz"), ("get_group_id(", ("0)", "1)", "2)")))
-                    for axis in axes)  # fmt: skip
-
-
-def _with_sizes(subject: Subject, asked: Sequence[tuple[nodes.Node, str]], kept: Sequence[Span]) -> Subject:
-    """The kernel with numbers for its blocks' extents, but in the places `kept`."""
-    sizes = block_extents(subject)
-    edits = []
-    for node, text in asked:
-        for place, axis in enumerate("xyz"):
-            is_size = text in (f"blockDim.{axis}", f"get_local_size({place})")
-            if is_size and not any(each.contains(node.place.span) for each in kept):
-                if not node.place.is_exact:
-                    raise Unfit("a macro asks for the size of blocks")
-                edits.append(Edit(node.place.span, str(sizes[f"block_size.{axis}"].constant)))
-    return replace(subject, source=apply(subject.source, edits))
-
-
-def _is_among_all(subject: Subject) -> bool:
-    """Whether all that matters of threads is their place among all."""
-    facts = subject.analysis.facts
-    values = [
-        *(each.element for each in facts.accesses if each.element is not None),
-        *(side for guard in facts.guards for c in guard.comparisons for side in (c.left, c.right)),
-        *(side for loop in facts.loops for side in _sides(loop) if side is not None),
-    ]
-    names = {name for value in values for name in value.names}
-    return not any("thread." in name or "block." in name or "block_size." in name for name in names)
-
-
-def _sides(loop: LoopFact) -> tuple[Polynomial | None, ...]:
-    return loop.start, loop.bound, None if loop.step is None else loop.step.amount
+    values = [each.initial for each in declaration.declarators if each.initial is not None]
+    return not any(each.is_shared for each in declaration.declarators) and all(map(is_without_effect, values))

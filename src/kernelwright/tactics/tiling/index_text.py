@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernelwright.analysis.facts import Access
 from kernelwright.analysis.polynomial import Polynomial, named
 from kernelwright.analysis.values import division_name
 from kernelwright.source import nodes
@@ -18,12 +17,13 @@ class IndexText:
     """How indices are written where an access happens."""
 
     subject: Subject
-    access: Access
+    loops: tuple[int, ...]
+    """The loops around the place, outermost first."""
     block: Mapping[str, Polynomial]
     """The extents of blocks, by `block_size.x` and so on."""
-    arrays: Mapping[str, str]
+    arrays: Mapping[str, str] = field(default_factory=dict)
     """What arrays are called there, where that is not their name."""
-    joined: Mapping[str, Polynomial] = field(default_factory=dict)
+    values: Mapping[str, Polynomial] = field(default_factory=dict)
     """Quantities that the text has no words for, in others."""
     words: Mapping[str, str] = field(default_factory=dict)
     """Words for more quantities."""
@@ -34,32 +34,23 @@ class IndexText:
         """The array itself."""
         return self.arrays.get(name, name)
 
-    def index(self) -> str:
-        """The index of the access, as the source has it."""
-        for node in nodes.walk(self.subject.analysis.function.body):
-            is_own = isinstance(node, nodes.Element) and node.place.span.start == self.access.span.start
-            if is_own and isinstance(node, nodes.Element) and isinstance(node.base, nodes.Name):
-                if node.index.place.is_exact:
-                    return node.index.place.span.text(self.subject.source)
-        raise Unfit("which element is read is not followed")
-
     def integer(self, value: Polynomial, parts: Mapping[str, str]) -> str:
         """A value as an `int`."""
         return f"(int)({self.text(value, parts)})"
 
     def below_zero(self, value: Polynomial) -> str:
         """The condition that a value is below 0."""
-        joined = self._joined(value)
+        joined = self.joined(value)
         less = Polynomial(tuple((m, c) for m, c in joined.terms if c > 0))
         return f"{self.text(less, {})} < {self.text(less - joined, {})}"
 
     def text(self, value: Polynomial, parts: Mapping[str, str]) -> str:
         """A value; `parts` has the texts of some of its quantities."""
-        return " + ".join(self._term(*each, parts) for each in self._joined(value).terms) or "0"
+        return " + ".join(self._term(*each, parts) for each in self.joined(value).terms) or "0"
 
-    def _joined(self, value: Polynomial) -> Polynomial:
-        """Blocks and threads as places among all threads again, where that leaves no block."""
-        value = value.replaced(self.joined)
+    def joined(self, value: Polynomial) -> Polynomial:
+        """A value with blocks and threads as places among all threads again, where that leaves no block."""
+        value = value.replaced(self.values)
         for axis in AXES:
             whole = named(f"global.{axis}") - named(f"block.{axis}") * self.block[f"block_size.{axis}"]
             found = value.replaced({f"thread.{axis}": whole})
@@ -80,7 +71,7 @@ class IndexText:
         if axis in AXES and kind in ("thread", "block", "global"):
             return query(kind, axis, is_opencl=self.subject.language == "opencl")
         facts = self.subject.analysis.facts
-        loops = [facts.loops[index] for index in self.access.loops if facts.loops[index].atom == name]
+        loops = [facts.loops[index] for index in self.loops if facts.loops[index].atom == name]
         if loops:
             return self._variable(loops[0].variable)
         atom = facts.atoms.get(name)
@@ -91,17 +82,17 @@ class IndexText:
                 if name == division_name(operator, *atom.parts):
                     left, right = (self.text(each.replaced(self.block), {}) for each in atom.parts)
                     return f"(({left}) {operator} ({right}))"
-        raise Unfit(f"{facts.names.get(name, name)} is not known where shared memory is read")
+        raise Unfit(f"{facts.names.get(name, name)} is not known where its index is needed")
 
     def _variable(self, name: str) -> str:
         """A loop's index, which must mean the loop's step there."""
         facts, body = self.subject.analysis.facts, self.subject.analysis.function.body
-        around = [facts.loops[index] for index in self.access.loops if facts.loops[index].variable == name]
+        around = [facts.loops[index] for index in self.loops if facts.loops[index].variable == name]
         own = [each.body for each in nodes.walk(body) if isinstance(each, nodes.Loop) and around
                and each.place.span == around[0].span]  # fmt: skip
         changed = {word for each in own for word in nodes.assigned_names(each) | nodes.declared_names(each)}
         if len(around) != 1 or not name or name in changed:
-            raise Unfit(f"{name or 'a loop index'} means several things where shared memory is read")
+            raise Unfit(f"{name or 'a loop index'} means several things where its index is needed")
         types = {each.c_type for each in nodes.walk(body) if isinstance(each, nodes.Declarator) and each.name == name}
         return name if types == {"int"} else f"(int){name}"
 
@@ -111,7 +102,7 @@ class IndexText:
         given = {each.name: each.c_type for each in self.subject.analysis.function.parameters if not each.is_pointer}
         is_kept = name not in nodes.assigned_names(body) | nodes.declared_names(body)
         if not is_kept or (name not in given and self.subject.header.parameter(name) is None):
-            raise Unfit(f"{name} is not known where shared memory is read")
+            raise Unfit(f"{name} is not known where its index is needed")
         return name if given.get(name, "int") == "int" else f"(int){name}"
 
 

@@ -18,10 +18,13 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Unfit, Wrapped
 from kernelwright.tactics.common.editing import refuse_arranged, refuse_opaque
 from kernelwright.tactics.common.iteration_domain import expression_of, total_of
-from kernelwright.tactics.common.launches import AXES, only_shape, split_arguments
+from kernelwright.tactics.common.launches import AXES, only_shape
 from kernelwright.tactics.common.launches import number as extent_number
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
+from kernelwright.tactics.tiling.direct import direct
 from kernelwright.tactics.tiling.frame import edited
+from kernelwright.tactics.tiling.index_text import query
+from kernelwright.tactics.tiling.places import instance_of
 
 _ROW, _COLUMN = "tile.row", "tile.column"
 _STEP, _DEPTH = "tile.step", "tile.depth"
@@ -34,20 +37,33 @@ _BESIDE_ROWS = frozenset(("threadIdx.y", "blockDim.x", "blockDim.y", "get_local_
 
 @dataclass(frozen=True, slots=True)
 class Unstaged(Wrapped):
-    """A tactic that also looks at a tiled kernel without its tiles, where it does not apply to it as it is."""
+    """A tactic that also looks at a kernel without its tiles in shared memory, where it does not apply as it is."""
 
     def apply(self, subject: Subject) -> Rewrite | NotApplicable:
         """The rewrite, or why there is none: the reason against the kernel as it is."""
         first = self.inner.apply(subject)
         if isinstance(first, Rewrite):
             return first
-        try:
-            made = self.inner.apply(unstaged(subject))
-        except Unfit:
-            return first
-        if isinstance(made, NotApplicable):
-            return first
-        return replace(made, anchors=(Span(0, len(subject.source.encode("utf-8", "surrogatepass"))),))
+        for plain in _plain_forms(subject):
+            made = self.inner.apply(plain)
+            if isinstance(made, Rewrite):
+                return replace(made, anchors=(Span(0, len(subject.source.encode("utf-8", "surrogatepass"))),))
+        return first
+
+
+def _plain_forms(subject: Subject) -> Iterator[Subject]:
+    """The kernel without shared memory: as a product's one loop, as reads of what was staged, in normal form too."""
+    if not any(
+        each.is_shared for each in nodes.walk(subject.analysis.function.body) if isinstance(each, nodes.Declarator)
+    ):
+        return
+    for form in (unstaged, direct):
+        for each in (subject, subject.normal) if form is direct else (subject,):
+            try:
+                if each is not None:
+                    yield form(each)
+            except Unfit:
+                continue
 
 
 def unstaged(subject: Subject) -> Subject:
@@ -86,7 +102,7 @@ def _by_two_axes(subject: Subject) -> Subject:
     if _is_column_along_y(subject, width):
         shape, words = shape[::-1], {"%": "y", "/": "x"}
     is_opencl = subject.language == "opencl"
-    edits = [Edit(each.place.span, _query("thread", words[each.operator], is_opencl=is_opencl)) for each in parts]
+    edits = [Edit(each.place.span, query("thread", words[each.operator], is_opencl=is_opencl)) for each in parts]
     if not all(each.place.is_exact for each in parts):
         return subject
     header = subject.header.relaunched(step.entry, grid=step.grid, block=map(str, shape))
@@ -150,7 +166,7 @@ class _Tiles:
         self._body = subject.analysis.function.body
         self._outer_node, self._inner_node = self._node(outer, self._body), self._node(inner, self._body)
         self._block = self._block_extents()
-        self._instance = _instance(subject)
+        self._instance = instance_of(subject)
         self._depth_ends: list[Polynomial] = []
         self._conditions: dict[str, None] = {}
 
@@ -537,7 +553,7 @@ class _Tiles:
         """C text of one quantity."""
         kind, _, axis = name.partition(".")
         if axis in AXES and kind in ("thread", "block", "global"):
-            return _query(kind, axis, is_opencl=self._subject.language == "opencl")
+            return query(kind, axis, is_opencl=self._subject.language == "opencl")
         atom = self._facts.atoms.get(name)
         if name == _DEPTH:
             return self._named("along")
@@ -575,22 +591,6 @@ class _Tiles:
         space = "__global " if self._subject.language == "opencl" else ""
         text = "".join(f"\n  const {space}{given[name].c_type} *{self._named(name)} = {name};" for name in arrays)
         yield insertion(place, text)
-
-
-def _instance(subject: Subject) -> dict[str, Polynomial]:
-    """The numbers that the launch gives the kernel's template parameters."""
-    given = split_arguments(only_shape(subject).entry.partition("<")[2].rpartition(">")[0]) or []
-    names = [each.name for each in subject.analysis.function.template_parameters]
-    return {name: number(int(text)) for name, text in zip(names, given, strict=False) if text.strip().isdecimal()}
-
-
-def _query(kind: str, axis: str, *, is_opencl: bool) -> str:
-    if is_opencl:
-        word = {"thread": "get_local_id", "block": "get_group_id", "global": "get_global_id"}[kind]
-        return f"(int){word}({AXES.index(axis)})"
-    if kind == "global":
-        return f"((int)blockIdx.{axis} * (int)blockDim.{axis} + (int)threadIdx.{axis})"
-    return f"(int){kind}Idx.{axis}"
 
 
 def _statements(node: nodes.Statement) -> tuple[nodes.Statement, ...]:
