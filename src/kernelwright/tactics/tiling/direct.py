@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
@@ -20,7 +21,7 @@ from kernelwright.tactics.common.launches import only_shape, refuse_aliases
 from kernelwright.tactics.tiling.copies import Copy, copy_of, text_of_read
 from kernelwright.tactics.tiling.frame import edited
 from kernelwright.tactics.tiling.index_text import IndexText
-from kernelwright.tactics.tiling.places import block_extents, on_workload, plain
+from kernelwright.tactics.tiling.places import on_workload, plain
 from kernelwright.tactics.tiling.plain_places import is_without_effect, plainest
 
 _DEPTH = "tiles.index"
@@ -37,6 +38,34 @@ def direct(subject: Subject) -> Subject:
     Raises:
         Unfit: it has none, or some read may find something else than one array's element; with the line.
     """
+    found = _found(_Same(subject))
+    if isinstance(found, Unfit):
+        raise Unfit(found.reason)
+    return found
+
+
+class _Same:
+    """A subject as itself: many tactics look at one and the same."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+
+    def __hash__(self) -> int:
+        return id(self.subject)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.subject is self.subject
+
+
+@lru_cache(maxsize=4)
+def _found(same: _Same) -> Subject | Unfit:
+    try:
+        return _direct(same.subject)
+    except Unfit as unfit:
+        return Unfit(unfit.reason)
+
+
+def _direct(subject: Subject) -> Subject:
     refuse_unread(subject)
     refuse_arranged(subject, "contraction-tiles", "stencil-tiles", "transpose-tiles", "join-steps")
     refuse_aliases(subject)
@@ -48,7 +77,15 @@ def direct(subject: Subject) -> Subject:
     step = only_shape(subject)
     none = None if step.shared_bytes is None else "0"
     header = subject.header.relaunched(step.entry, grid=step.grid, block=step.block, shared_bytes=none)
-    return plainest(replace(subject, source=source, header=header))
+    made = plainest(replace(subject, source=source, header=header))
+    if made.analysis.facts.barriers or made.analysis.facts.opaque or any(
+        each.space == "shared" and not each.is_parameter for each in made.analysis.facts.arrays.values()
+    ):  # fmt: skip
+        raise Unfit("something of what is staged would stay")
+    gone = {each.partition("#")[0] for each, array in subject.analysis.facts.arrays.items() if array.space == "shared"}
+    if any(isinstance(each, nodes.Name) and each.name in gone for each in nodes.walk(made.analysis.function.body)):
+        raise Unfit("its shared memory is used in other ways")
+    return made
 
 
 @dataclass
@@ -143,12 +180,11 @@ class _Staged:
 
     def _printer(self, read: Access, arrays: Mapping[str, str], pair: _Pair | None) -> IndexText:
         """What writes indices where a read happens."""
-        blocks = block_extents(self._subject)
         if pair is None or pair.inner.index not in read.loops:
-            return IndexText(self._subject, read.loops, blocks, arrays)
+            return IndexText(self._subject, read.loops, arrays)
         within = named(_DEPTH) - named(pair.outer.atom) * number(pair.ratio)
         return IndexText(
-            self._subject, read.loops, blocks, arrays, {pair.inner.atom: within}, {_DEPTH: pair.name},
+            self._subject, read.loops, arrays, {pair.inner.atom: within}, {_DEPTH: pair.name},
             frozenset((pair.outer.atom, pair.inner.atom)),
         )  # fmt: skip
 

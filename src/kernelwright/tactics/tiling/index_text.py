@@ -10,6 +10,7 @@ from kernelwright.analysis.values import division_name
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import AXES
+from kernelwright.tactics.tiling.places import block_extents, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,6 @@ class IndexText:
     subject: Subject
     loops: tuple[int, ...]
     """The loops around the place, outermost first."""
-    block: Mapping[str, Polynomial]
-    """The extents of blocks, by `block_size.x` and so on."""
     arrays: Mapping[str, str] = field(default_factory=dict)
     """What arrays are called there, where that is not their name."""
     values: Mapping[str, Polynomial] = field(default_factory=dict)
@@ -50,9 +49,9 @@ class IndexText:
 
     def joined(self, value: Polynomial) -> Polynomial:
         """A value with blocks and threads as places among all threads again, where that leaves no block."""
-        value = value.replaced(self.values)
+        value, block = value.replaced(self.values), block_extents(self.subject)
         for axis in AXES:
-            whole = named(f"global.{axis}") - named(f"block.{axis}") * self.block[f"block_size.{axis}"]
+            whole = named(f"global.{axis}") - named(f"block.{axis}") * block[f"block_size.{axis}"]
             found = value.replaced({f"thread.{axis}": whole})
             value = value if f"block.{axis}" in found.names else found
         return value
@@ -80,7 +79,7 @@ class IndexText:
         if atom is not None and len(atom.parts) == 2:
             for operator in "/%":
                 if name == division_name(operator, *atom.parts):
-                    left, right = (self.text(each.replaced(self.block), {}) for each in atom.parts)
+                    left, right = (self.text(plain(self.subject, each), {}) for each in atom.parts)
                     return f"(({left}) {operator} ({right}))"
         raise Unfit(f"{facts.names.get(name, name)} is not known where its index is needed")
 

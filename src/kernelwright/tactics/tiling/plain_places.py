@@ -108,7 +108,7 @@ def _place_text(
     if is_needed and not _is_by_block(value):
         return None
     value = plain(subject, value)
-    printer = IndexText(subject, loops, block_extents(subject))
+    printer = IndexText(subject, loops)
     if any(name.startswith(("block.", "thread.")) for name in printer.joined(value).names):
         return None
     try:

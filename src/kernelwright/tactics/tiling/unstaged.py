@@ -44,20 +44,20 @@ class Unstaged(Wrapped):
         first = self.inner.apply(subject)
         if isinstance(first, Rewrite):
             return first
-        for plain in _plain_forms(subject):
+        for plain in _plain_forms(subject, is_product=self.name == "contraction-tiles"):
             made = self.inner.apply(plain)
             if isinstance(made, Rewrite):
                 return replace(made, anchors=(Span(0, len(subject.source.encode("utf-8", "surrogatepass"))),))
         return first
 
 
-def _plain_forms(subject: Subject) -> Iterator[Subject]:
+def _plain_forms(subject: Subject, *, is_product: bool) -> Iterator[Subject]:
     """The kernel without shared memory: as a product's one loop, as reads of what was staged, in normal form too."""
     if not any(
         each.is_shared for each in nodes.walk(subject.analysis.function.body) if isinstance(each, nodes.Declarator)
     ):
         return
-    for form in (unstaged, direct):
+    for form in (unstaged, direct) if is_product else (direct,):
         for each in (subject, subject.normal) if form is direct else (subject,):
             try:
                 if each is not None:
@@ -299,6 +299,8 @@ class _Tiles:
         """C text of the element that the kernel reads from a tile."""
         if read.element is None or not read.is_exact or read.width != ONE:
             raise Unfit("which element of a tile it reads is not known")
+        if not any(isinstance(each, nodes.Element) and each.place.span == read.span for each in nodes.walk(self._body)):
+            raise Unfit("it reads a part of an element")
         writes = [each for each in self._shared("write") if each.array == read.array]
         if any(each.guards and each.span not in self._filled_either_way() for each in writes):
             raise Unfit(f"{read.array} is filled in some threads only")
