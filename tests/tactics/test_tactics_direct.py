@@ -365,6 +365,27 @@ def test_other_ways_to_stage_compute_the_same(
         assert not differences(runner, subject, rewrite, sizes, count=0, rtol=1e-6)
 
 
+BAKED = {
+    "a place that blocks decide on": FILTER.replace("s += t[l + R + j]", "s += l * t[l + R + j]"),
+    "a macro for the block": "#define BLOCK 64\n"
+    + FILTER.replace("64", "BLOCK").replace("s += t", "s += l % BLOCK * t"),
+    "a macro for the block and its threads": "#define BLOCK 64\n"
+        + FILTER.replace("64", "BLOCK").replace("x = get_global_id(0)", "x = get_group_id(0) * BLOCK + l"),
+}  # fmt: skip
+
+
+@pytest.mark.opencl
+@pytest.mark.thorough
+@pytest.mark.parametrize("source", BAKED.values(), ids=BAKED)
+def test_blocks_of_any_shape_compute_the_same(source: str, tmp_path: Path, runner: Runner) -> None:
+    subject = subject_of(replace(FILTERED, source=source), tmp_path)
+    for tactic in TACTICS:
+        made = tactic.apply(subject) if tactic.name in ("launch-shape", "coarsen", "rows", "vector-map") else None
+        if isinstance(made, Rewrite):
+            for sizes in ROWS[:2]:
+                assert not differences(runner, subject, made, sizes, count=4, rtol=1e-5), tactic.name
+
+
 def test_an_array_that_is_passed_twice_is_left_alone(tmp_path: Path) -> None:
     subject = subject_of(FILTERED, tmp_path)
     step = replace(subject.header.steps[0], arguments=("o", "o", "n"))

@@ -218,6 +218,9 @@ class _Found:
             raise Unfit(f"{read.array} is not filled where it is read, at {int(at[self._who < 0][0])}")
         monomials = [monomial for monomial, _ in plain(subject, read.element).terms if monomial]
         self._basis = [Polynomial(((each, 1),)) for each in monomials]
+        self._strides = [factor for monomial, factor in plain(subject, read.element).terms if monomial]
+        last = subject.analysis.facts.arrays[read.array].extents[-1]
+        self._pitch = (None if last is None else plain(subject, last).constant) or 1
         self._rows = np.stack([np.ones(places.count, np.int64), *map(places.integers, self._basis)], axis=1)
 
     def text(self, printer: IndexText) -> str:
@@ -261,12 +264,13 @@ class _Found:
                 texts[name] = f"{name.partition('(')[0]}({inside})"
         return printer.text(element[""][0], texts)
 
-    def _fitted(self, columns: Sequence[Columns], where: NDArray[np.bool_]) -> Polynomial | None:
+    def _fitted(self, columns: Sequence[Columns], where: NDArray[np.bool_], slope: int = 0) -> Polynomial | None:
         """The one index that is what copies have, in all of some places; None where there is none.
 
         Args:
             columns: by copy, in its own places.
             where: the places of the read, all of which find copies that have such a value.
+            slope: see `_guess`.
         """
         total = Polynomial()
         for key in sorted({(), *(key for each in columns for key in each)}):
@@ -275,7 +279,7 @@ class _Found:
                 if key in each:
                     own = where & (self._who == number_)
                     wanted[own] = each[key][self._which[own]]
-            factors = _affine(self._rows[where], wanted[where], self._guess(columns, key))
+            factors = _affine(self._rows[where], wanted[where], self._guess(columns, key, slope))
             if factors is None:
                 return None
             value = number(factors[0])
@@ -284,16 +288,25 @@ class _Found:
             total = total + value * Polynomial(((key, 1),))
         return total
 
-    def _guess(self, columns: Sequence[Columns], key: Monomial) -> Ints:
-        """What neighbouring threads should differ by where it cannot be seen: as much as neighbouring blocks do."""
+    def _guess(self, columns: Sequence[Columns], key: Monomial, slope: int) -> Ints:
+        """What steps and threads should differ by where it cannot be seen.
+
+        Neighbouring threads as much as neighbouring blocks; others by one with each column of the tile (`slope` 1 or
+        -1), or with each row (2 or -2), or not at all (0).
+        """
         found = np.zeros(self._rows.shape[1], np.int64)
-        extents = block_extents(self._subject)
+        if key:
+            return found
+        extents, pitch = block_extents(self._subject), self._pitch
         for number_, part in enumerate(self._basis, 1):
             kind, _, axis = (part.single_name or "").partition(".")
             blocks = [each[f"block.{axis}",] for each in columns if (f"block.{axis}",) in each]
             size = extents.get(f"block_size.{axis}")
-            if not key and kind == "thread" and blocks and size is not None and len(blocks[0]):
+            if kind == "thread" and blocks and size is not None and len(blocks[0]):
                 found[number_] = int(blocks[0][0]) // (size.constant or 1)
+            elif slope:
+                across = self._strides[number_ - 1]
+                found[number_] = np.sign(slope) * (across % pitch if abs(slope) == 1 else across // pitch)
         return found
 
     def _conditions(self) -> list[Polynomial]:
@@ -306,32 +319,36 @@ class _Found:
             alike = [each for each in waiting if _shape(each[1]) == _shape(waiting[0][1])]
             firsts = {number_: (number_, each) for number_, each in reversed(alike)}
             chosen = [waiting[0]] if len(firsts) == 1 else list(firsts.values())
-            value = self._joint(chosen)
-            if value is None:
+            if self._joint(chosen, 0) is None:
                 chosen = [waiting[0]]
-                value = self._joint(chosen)
-            if value is None:
-                raise Unfit(f"where {self._read.array} holds elements follows no one condition")
-            waiting = [each for each in waiting if all(each[1] is not other[1] for other in chosen)]
             elsewhere = ~np.isin(self._who, [number_ for number_, _ in chosen])
-            if elsewhere.any() and not self._surely_below(value, elsewhere):
-                raise Unfit(f"{self._read.array} is filled under different conditions")
+            value = self._held_elsewhere(chosen, elsewhere)
+            waiting = [each for each in waiting if all(each[1] is not other[1] for other in chosen)]
             if value not in found and not self._is_implied(value):
                 found.append(value)
         return found
 
-    def _joint(self, chosen: Sequence[tuple[int, Columns]]) -> Polynomial | None:
+    def _held_elsewhere(self, chosen: Sequence[tuple[int, Columns]], elsewhere: NDArray[np.bool_]) -> Polynomial:
+        """One condition that is that of some copies where they are read, and holds wherever others are."""
+        for slope in (0, 1, -1, 2, -2):
+            value = self._joint(chosen, slope)
+            if value is not None and (not elsewhere.any() or self._surely_below(value, elsewhere)):
+                return value
+        raise Unfit(f"{self._read.array} is filled under different conditions")
+
+    def _joint(self, chosen: Sequence[tuple[int, Columns]], slope: int) -> Polynomial | None:
+        """One value that is that of some copies wherever they are read."""
         columns: list[Columns] = [{} for _ in self._copies]
         for number_, each in chosen:
             columns[number_] = each
-        return self._fitted(columns, np.isin(self._who, [number_ for number_, _ in chosen]))
+        return self._fitted(columns, np.isin(self._who, [number_ for number_, _ in chosen]), slope)
 
     def _refuse_empty(self) -> None:
         """What is read must be filled: a condition of a copy must hold wherever it is read."""
         for number_, copy in enumerate(self._copies):
             where = self._who == number_
             for each in copy.needed if where.any() else ():
-                value = self._joint([(number_, each)])
+                value = self._joint([(number_, each)], 0)
                 if value is None or not (self._surely_below(value, where) or self._is_implied(value, where)):
                     raise Unfit(f"{self._read.array} is not filled in all blocks where it is read")
 

@@ -26,7 +26,7 @@ def plainest(subject: Subject) -> Subject:
     """
     subject = _without_unused(subject)
     found = _without_unused(_among_all(subject))
-    turned = None if _is_among_all(found) else _turned(subject)
+    turned = None if is_among_all(found) else _turned(subject)
     return _ended_early(turned or _in_block(found))
 
 
@@ -125,22 +125,32 @@ def _turned(subject: Subject) -> Subject | None:
     edits = []
     for node in nodes.walk(subject.analysis.function.body):
         text = query_text(node)
-        is_else = text.startswith(("get_global", "get_num", "gridDim", "get_work", "get_sub", "get_local_linear"))
-        if is_else or (text and not node.place.is_exact) or "?" in text:
+        if text and (not node.place.is_exact or text not in _KEPT | _TURNED.keys() | _ASKED.keys()):
             return None
         if text in _TURNED:
             edits.append(Edit(node.place.span, _TURNED[text]))
+        if text in _ASKED:
+            block, thread, axis = _ASKED[text]
+            edits.append(Edit(node.place.span, f"({block} * {sizes[f'block_size.{axis}'].constant} + {thread})"))
     if len(grid) < 2 or sizes["block_size.x"] != sizes["block_size.y"] or not edits:
         return None
     header = subject.header.relaunched(step.entry, grid=(grid[1], grid[0], *grid[2:]), block=step.block)
     turned = replace(subject, source=apply(subject.source, edits), header=header)
     turned = _without_unused(_among_all(turned))
-    return turned if _is_among_all(turned) else None
+    return turned if is_among_all(turned) else None
 
 
 _TURNED = MappingProxyType({
     "blockIdx.x": "blockIdx.y", "blockIdx.y": "blockIdx.x",
     "get_group_id(0)": "get_group_id(1)", "get_group_id(1)": "get_group_id(0)",
+})  # fmt: skip
+
+
+_KEPT = frozenset(("threadIdx.x", "threadIdx.y", "blockDim.x", "blockDim.y", "get_local_id(0)", "get_local_id(1)",
+                   "get_local_size(0)", "get_local_size(1)"))  # fmt: skip
+_ASKED = MappingProxyType({
+    "get_global_id(0)": ("get_group_id(1)", "get_local_id(0)", "x"),
+    "get_global_id(1)": ("get_group_id(0)", "get_local_id(1)", "y"),
 })  # fmt: skip
 
 
@@ -205,12 +215,12 @@ def _in_block(subject: Subject) -> Subject:
     """The kernel with numbers for its blocks' extents, where a thread's place in its block still matters."""
     body = subject.analysis.function.body
     asked = [(node, query_text(node)) for node in nodes.walk(body) if query_text(node)]
-    if _is_among_all(subject):
+    if is_among_all(subject):
         return subject
     kept = [each.place.span for each in nodes.walk(body) if isinstance(each, nodes.Binary) and each.operator == "*"
             and {query_text(each.left), query_text(each.right)} & _BLOCKS]  # fmt: skip
     some = _with_sizes(subject, asked, kept)
-    return some if _is_among_all(some) else _with_sizes(subject, asked, [])
+    return some if is_among_all(some) else _with_sizes(subject, asked, [])
 
 
 _BLOCKS = frozenset(f"{word}{axis}" for word, axes in (("blockIdx.", "xyz"), ("get_group_id(", ("0)", "1)", "2)")))
@@ -231,7 +241,7 @@ def _with_sizes(subject: Subject, asked: Sequence[tuple[nodes.Node, str]], kept:
     return replace(subject, source=apply(subject.source, edits))
 
 
-def _is_among_all(subject: Subject) -> bool:
+def is_among_all(subject: Subject) -> bool:
     """Whether all that matters of threads is their place among all."""
     facts = subject.analysis.facts
     values = [

@@ -25,6 +25,7 @@ from kernelwright.tactics.tiling.direct import direct
 from kernelwright.tactics.tiling.frame import edited
 from kernelwright.tactics.tiling.index_text import query
 from kernelwright.tactics.tiling.places import instance_of
+from kernelwright.tactics.tiling.plain_places import is_among_all
 
 _ROW, _COLUMN = "tile.row", "tile.column"
 _STEP, _DEPTH = "tile.step", "tile.depth"
@@ -46,24 +47,29 @@ class Unstaged(Wrapped):
             return first
         for plain in _plain_forms(subject, is_product=self.name == "contraction-tiles"):
             made = self.inner.apply(plain)
-            if isinstance(made, Rewrite):
+            if isinstance(made, Rewrite) and not _has_lifted(plain, made):
                 return replace(made, anchors=(Span(0, len(subject.source.encode("utf-8", "surrogatepass"))),))
         return first
 
 
 def _plain_forms(subject: Subject, *, is_product: bool) -> Iterator[Subject]:
     """The kernel without shared memory: as a product's one loop, as reads of what was staged, in normal form too."""
-    if not any(
-        each.is_shared for each in nodes.walk(subject.analysis.function.body) if isinstance(each, nodes.Declarator)
-    ):
+    if not any(each.space == "shared" for each in subject.analysis.facts.arrays.values()):
         return
     for form in (unstaged, direct) if is_product else (direct,):
         for each in (subject, subject.normal) if form is direct else (subject,):
             try:
-                if each is not None:
-                    yield form(each)
+                made = None if each is None else form(each)
             except Unfit:
                 continue
+            if made is not None and (form is unstaged or is_among_all(made)):
+                yield made
+
+
+def _has_lifted(plain: Subject, rewrite: Rewrite) -> bool:
+    """Whether a macro of the source became a parameter: places of what was staged are made with its value."""
+    macros = plain.analysis.tree.expanded.macros
+    return any(each.name in macros for each in rewrite.header.parameters)
 
 
 def unstaged(subject: Subject) -> Subject:
