@@ -110,6 +110,7 @@ def copy_of(
     if any(facts.loops[index].ends_early for index in write.loops):
         raise Unfit(f"the loop that fills {write.array} may end early")
     places = _around(subject, write, steps, size, is_copy=True)
+    places.refuse_unseen(write.element, size)
     conditions: list[Polynomial] = []
     for index in dict.fromkeys((*load.guards, *write.guards)):
         if not facts.guards[index].is_complete:
@@ -176,13 +177,17 @@ def text_of_read(subject: Subject, read: Access, copies: Sequence[Copy], steps: 
     places = _around(subject, read, steps, size, is_copy=False)
     if read.width != ONE or read.element is None:
         raise Unfit(f"it reads several elements of {read.array} at once")
-    _narrow(subject, read, places)
+    element = read.element
     try:
-        at = places.integers(read.element)
+        at = places.integers(element)
     except Unfit:  # any place, as far as is known
         read = replace(read, element=named(_INDEX))
         at = np.arange(size, dtype=np.int64)
         places.known, places.needed = {_INDEX: at}, []
+    else:
+        places.refuse_unseen(element, size)
+        _narrow(subject, read, places)
+        at = places.integers(element)
     places.keep((at >= 0) & (at < size))
     if not places.count:
         raise Unfit(f"no thread reads {read.array}")

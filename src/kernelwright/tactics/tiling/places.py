@@ -25,6 +25,8 @@ Ints = NDArray[np.int64]
 Columns = dict[Monomial, Ints]
 """A value in each of several places: by product of what differs from block to block, its factor in each place."""
 
+LAST = ".is.last"
+"""Behind a loop's name: 1 in the last step of those that were looked at, where there may be more."""
 MAX_PLACES = 1 << 21  # guess: threads of a block times steps of the loops around an access
 _LIMITS = ("max(", "min(", "clamp(")
 
@@ -78,9 +80,11 @@ class Places:
         ends = self._ends(loop)
         if not ends and is_copy:
             raise Unfit(f"where the loop over {loop.variable} ends is not followed")
+        is_open = True
         for end in ends:
             columns = self.columns(end)
             if columns.keys() <= {()}:
+                is_open = False
                 counts = np.minimum(counts, -(-(columns.get((), np.zeros_like(start)) - start) // pace[0]))
             else:
                 self.needed.append(named(loop.atom) - end)
@@ -89,7 +93,32 @@ class Places:
             raise Unfit("too many threads and steps to look at each")
         first = np.concatenate(([0], np.cumsum(counts)[:-1])).repeat(counts)
         self.known = {name: each.repeat(counts) for name, each in self.known.items()}
-        self.known[loop.atom] = start.repeat(counts) + int(pace[0]) * (np.arange(len(first)) - first)
+        steps = np.arange(len(first)) - first
+        self.known[loop.atom] = start.repeat(counts) + int(pace[0]) * steps
+        if is_open:
+            self.known[f"{loop.atom}{LAST}"] = (steps == counts.repeat(counts) - 1).astype(np.int64)
+
+    def refuse_unseen(self, element: Polynomial, size: int) -> None:
+        """The steps of loops that may have more than were looked at must all lie beyond an array of that size.
+
+        Raises:
+            Unfit: they may not.
+        """
+        at, element = self.integers(element), plain(self.subject, element)
+        for key in [each for each in self.known if each.endswith(LAST)]:
+            atom, is_last = key.removesuffix(LAST), self.known[key] == 1
+            if not any(self._is_made_of(name, atom) for name in element.names):
+                continue
+            others = any(self._is_made_of(name, atom) for name in element.names - {atom})
+            factor = None if others else (element.coefficient(atom) or number(0)).constant
+            beyond = at[is_last] >= size if factor and factor > 0 else at[is_last] < 0
+            if not factor or not beyond.all():
+                raise Unfit("how far its loop reaches is not known")
+
+    def _is_made_of(self, name: str, atom: str) -> bool:
+        """Whether a quantity is another one, or made of it."""
+        parts = self.subject.analysis.facts.atoms[name].parts if name in self.subject.analysis.facts.atoms else ()
+        return name == atom or any(self._is_made_of(each, atom) for part in parts for each in part.names)
 
     def _ends(self, loop: LoopFact) -> list[Polynomial]:
         """What the index of a loop stays below, in all of its steps; nothing where that is not followed."""
