@@ -35,13 +35,13 @@ from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
 from kernelwright.tactics.vectors.walks import WALK_VECTORS
 
 TACTICS: tuple[Tactic, ...] = (
-    Unstaged(CONTRACTION_TILES), TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES, ATTENTION_PARTS, ROW_ORDER, MATRIX_ROWS,
-    GROUP_LANES, Summed(VECTOR_MAP), Plainly(ROW_REGISTERS), Summed(Plainly(ROW_SPLIT)), Summed(Plainly(ROWS)),
-    Plainly(ROW_SCAN),
+    Unstaged(CONTRACTION_TILES), Unstaged(TRANSPOSE_TILES), JOIN_STEPS, Unstaged(STENCIL_TILES), ATTENTION_PARTS,
+    ROW_ORDER, Unstaged(MATRIX_ROWS), GROUP_LANES, Unstaged(Summed(VECTOR_MAP)), Plainly(ROW_REGISTERS),
+    Summed(Plainly(ROW_SPLIT)), Unstaged(Summed(Plainly(ROWS))), Plainly(ROW_SCAN),
     Plainly(ONE_PASS), Plainly(BLOCK_JOINS), Plainly(BLOCK_ITEMS), Plainly(PRIVATE_BINS),
-    Plainly(VECTOR_LOOPS), WALK_VECTORS, JAM, COARSEN,
+    Unstaged(Plainly(VECTOR_LOOPS)), Unstaged(WALK_VECTORS), Unstaged(JAM), Unstaged(COARSEN),
     RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, REGISTER_SUMS, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
-    NARROW_INDICES, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
+    NARROW_INDICES, Unstaged(LAUNCH_SHAPE), LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip
 """One module a tactic or two; a new one is imported above and listed here."""
 

@@ -14,6 +14,7 @@ from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfi
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import Axis, is_guarded, queries_are_indices
 from kernelwright.tactics.common.launches import AXES, covered_by, is_number, number, only_shape
+from kernelwright.tactics.common.thread_queries import query_text
 from kernelwright.tactics.vectors.loops import refuse_place_as_data
 from kernelwright.template.header import expressions
 
@@ -177,6 +178,7 @@ def _refuse_reliance(subject: Subject, size: int) -> None:
             if any(side.constant not in (None, 0) for side in sides) and any("thread." in str(side) for side in sides):
                 raise Unfit("a condition compares the thread's place with a number")
     _refuse_own_values(subject)
+    _refuse_size_as_data(subject.analysis.function.body)
     _refuse_certain_places(subject)
     sharing = {index for access in facts.accesses if access.space == "shared" for index in access.loops}
     for loop in facts.loops:
@@ -261,6 +263,70 @@ def _refuse_own_values(subject: Subject) -> None:
             after = [each for each in _flat(body) if each.place.span.start >= loop.place.span.end]
             for name in sorted(nodes.assigned_names(loop.body) - nodes.declared_names(loop)):
                 _refuse_own_value(subject, name, after)
+                _refuse_own_start(body, loop, name)
+
+
+def _refuse_own_start(body: nodes.Block, loop: nodes.Loop, name: str) -> None:
+    """What each thread of a block begins a sum with counts as often as there are threads: it must be 0.
+
+    Raises:
+        Unfit: it is not, or 1 of a product.
+    """
+    wanted = {_neutral(each, name) for each in nodes.walk(loop.body) if isinstance(each, nodes.Assign)} - {None}
+    before = [each for each in nodes.walk(body) if each.place.span.start < loop.place.span.start]
+    starts = [each.initial for each in before if isinstance(each, nodes.Declarator) and each.name == name]
+    starts += [each.value for each in before
+               if isinstance(each, nodes.Assign) and nodes.variable_of(each.target) == name]  # fmt: skip
+    for value in wanted:
+        if any(each is not None and _is_value(each, value) is False for each in starts):
+            raise Unfit(f"{name} begins with something else than {value} in each thread")
+
+
+def _neutral(assign: nodes.Assign, name: str) -> int | None:
+    """What changes nothing in a sum or product that an assignment adds to; None for anything else."""
+    if not isinstance(assign.target, nodes.Name) or assign.target.name != name:
+        return None
+    operator = assign.operator
+    if operator == "=" and isinstance(assign.value, nodes.Binary):
+        sides = (assign.value.left, assign.value.right)
+        is_own = any(isinstance(each, nodes.Name) and each.name == name for each in sides)
+        operator = f"{assign.value.operator}=" if is_own else "="
+    return {"+=": 0, "-=": 0, "*=": 1}.get(operator)
+
+
+def _is_value(value: nodes.Expression, wanted: int | None) -> bool | None:
+    """Whether an expression is a certain number, in all components; None for what is no number."""
+    match value:
+        case nodes.Literal(text=text):
+            try:
+                return float(text.rstrip("fFuUlLhH")) == wanted
+            except ValueError:
+                return None
+        case nodes.Unary(operator="-", operand=nodes.Literal()):
+            return _is_value(value.operand, 0) if wanted == 0 else False
+        case nodes.Cast(operands=operands):
+            told = [_is_value(each, wanted) for each in operands]
+            return None if None in told else all(told)
+    return None
+
+
+def _refuse_size_as_data(body: nodes.Block) -> None:
+    """The size of a block may count steps and choose elements; it may be no part of what is stored.
+
+    Raises:
+        Unfit: it is.
+    """
+    sizes = ("blockDim.x", "get_local_size(0)")
+    declared = [each for each in nodes.walk(body) if isinstance(each, nodes.Declarator)]
+    names = {each.name for each in declared if each.initial is not None and query_text(each.initial) in sizes}
+    for assign in nodes.walk(body):
+        if not isinstance(assign, nodes.Assign) or not isinstance(assign.target, nodes.Element):
+            continue
+        inside = [each.index.place.span for each in nodes.walk(assign.value) if isinstance(each, nodes.Element)]
+        for node in nodes.walk(assign.value):
+            is_size = query_text(node) in sizes or (isinstance(node, nodes.Name) and node.name in names)
+            if is_size and not any(each.contains(node.place.span) for each in inside):
+                raise Unfit("the size of a block is a part of what it stores")
 
 
 def _refuse_own_value(subject: Subject, name: str, after: list[nodes.Statement]) -> None:

@@ -18,10 +18,14 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Unfit, Wrapped
 from kernelwright.tactics.common.editing import refuse_arranged, refuse_opaque
 from kernelwright.tactics.common.iteration_domain import expression_of, total_of
-from kernelwright.tactics.common.launches import AXES, only_shape, split_arguments
+from kernelwright.tactics.common.launches import AXES, only_shape
 from kernelwright.tactics.common.launches import number as extent_number
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
+from kernelwright.tactics.tiling.direct import direct
 from kernelwright.tactics.tiling.frame import edited
+from kernelwright.tactics.tiling.index_text import query
+from kernelwright.tactics.tiling.places import instance_of
+from kernelwright.tactics.tiling.plain_places import is_among_all
 
 _ROW, _COLUMN = "tile.row", "tile.column"
 _STEP, _DEPTH = "tile.step", "tile.depth"
@@ -34,20 +38,38 @@ _BESIDE_ROWS = frozenset(("threadIdx.y", "blockDim.x", "blockDim.y", "get_local_
 
 @dataclass(frozen=True, slots=True)
 class Unstaged(Wrapped):
-    """A tactic that also looks at a tiled kernel without its tiles, where it does not apply to it as it is."""
+    """A tactic that also looks at a kernel without its tiles in shared memory, where it does not apply as it is."""
 
     def apply(self, subject: Subject) -> Rewrite | NotApplicable:
         """The rewrite, or why there is none: the reason against the kernel as it is."""
         first = self.inner.apply(subject)
         if isinstance(first, Rewrite):
             return first
-        try:
-            made = self.inner.apply(unstaged(subject))
-        except Unfit:
-            return first
-        if isinstance(made, NotApplicable):
-            return first
-        return replace(made, anchors=(Span(0, len(subject.source.encode("utf-8", "surrogatepass"))),))
+        for plain in _plain_forms(subject, is_product=self.name == "contraction-tiles"):
+            made = self.inner.apply(plain)
+            if isinstance(made, Rewrite) and not _has_lifted(plain, made):
+                return replace(made, anchors=(Span(0, len(subject.source.encode("utf-8", "surrogatepass"))),))
+        return first
+
+
+def _plain_forms(subject: Subject, *, is_product: bool) -> Iterator[Subject]:
+    """The kernel without shared memory: as a product's one loop, as reads of what was staged, in normal form too."""
+    if not any(each.space == "shared" for each in subject.analysis.facts.arrays.values()):
+        return
+    for form in (unstaged, direct) if is_product else (direct,):
+        for each in (subject, subject.normal) if form is direct else (subject,):
+            try:
+                made = None if each is None else form(each)
+            except Unfit:
+                continue
+            if made is not None and (form is unstaged or is_among_all(made)):
+                yield made
+
+
+def _has_lifted(plain: Subject, rewrite: Rewrite) -> bool:
+    """Whether a macro of the source became a parameter: places of what was staged are made with its value."""
+    macros = plain.analysis.tree.expanded.macros
+    return any(each.name in macros for each in rewrite.header.parameters)
 
 
 def unstaged(subject: Subject) -> Subject:
@@ -86,7 +108,7 @@ def _by_two_axes(subject: Subject) -> Subject:
     if _is_column_along_y(subject, width):
         shape, words = shape[::-1], {"%": "y", "/": "x"}
     is_opencl = subject.language == "opencl"
-    edits = [Edit(each.place.span, _query("thread", words[each.operator], is_opencl=is_opencl)) for each in parts]
+    edits = [Edit(each.place.span, query("thread", words[each.operator], is_opencl=is_opencl)) for each in parts]
     if not all(each.place.is_exact for each in parts):
         return subject
     header = subject.header.relaunched(step.entry, grid=step.grid, block=map(str, shape))
@@ -150,7 +172,7 @@ class _Tiles:
         self._body = subject.analysis.function.body
         self._outer_node, self._inner_node = self._node(outer, self._body), self._node(inner, self._body)
         self._block = self._block_extents()
-        self._instance = _instance(subject)
+        self._instance = instance_of(subject)
         self._depth_ends: list[Polynomial] = []
         self._conditions: dict[str, None] = {}
 
@@ -283,6 +305,8 @@ class _Tiles:
         """C text of the element that the kernel reads from a tile."""
         if read.element is None or not read.is_exact or read.width != ONE:
             raise Unfit("which element of a tile it reads is not known")
+        if not any(isinstance(each, nodes.Element) and each.place.span == read.span for each in nodes.walk(self._body)):
+            raise Unfit("it reads a part of an element")
         writes = [each for each in self._shared("write") if each.array == read.array]
         if any(each.guards and each.span not in self._filled_either_way() for each in writes):
             raise Unfit(f"{read.array} is filled in some threads only")
@@ -537,7 +561,7 @@ class _Tiles:
         """C text of one quantity."""
         kind, _, axis = name.partition(".")
         if axis in AXES and kind in ("thread", "block", "global"):
-            return _query(kind, axis, is_opencl=self._subject.language == "opencl")
+            return query(kind, axis, is_opencl=self._subject.language == "opencl")
         atom = self._facts.atoms.get(name)
         if name == _DEPTH:
             return self._named("along")
@@ -575,22 +599,6 @@ class _Tiles:
         space = "__global " if self._subject.language == "opencl" else ""
         text = "".join(f"\n  const {space}{given[name].c_type} *{self._named(name)} = {name};" for name in arrays)
         yield insertion(place, text)
-
-
-def _instance(subject: Subject) -> dict[str, Polynomial]:
-    """The numbers that the launch gives the kernel's template parameters."""
-    given = split_arguments(only_shape(subject).entry.partition("<")[2].rpartition(">")[0]) or []
-    names = [each.name for each in subject.analysis.function.template_parameters]
-    return {name: number(int(text)) for name, text in zip(names, given, strict=False) if text.strip().isdecimal()}
-
-
-def _query(kind: str, axis: str, *, is_opencl: bool) -> str:
-    if is_opencl:
-        word = {"thread": "get_local_id", "block": "get_group_id", "global": "get_global_id"}[kind]
-        return f"(int){word}({AXES.index(axis)})"
-    if kind == "global":
-        return f"((int)blockIdx.{axis} * (int)blockDim.{axis} + (int)threadIdx.{axis})"
-    return f"(int){kind}Idx.{axis}"
 
 
 def _statements(node: nodes.Statement) -> tuple[nodes.Statement, ...]:

@@ -1,0 +1,325 @@
+"""Threads of a block and steps of loops, one by one: what an index is worth in each.
+
+Only what differs from block to block (blocks' places, sizes, the loop over tiles) stays symbolic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelwright.analysis.facts import LoopFact
+from kernelwright.analysis.polynomial import ONE, Monomial, Polynomial, named, number
+from kernelwright.analysis.values import division_name
+from kernelwright.tactics.base import Subject, Unfit
+from kernelwright.tactics.common.iteration_domain import expression_of, total_of
+from kernelwright.tactics.common.launches import AXES, only_shape, split_arguments
+from kernelwright.tactics.common.launches import number as extent_number
+
+Ints = NDArray[np.int64]
+Columns = dict[Monomial, Ints]
+"""A value in each of several places: by product of what differs from block to block, its factor in each place."""
+
+LAST = ".is.last"
+"""Behind a loop's name: 1 in the last step of those that were looked at, where there may be more."""
+MAX_PLACES = 1 << 21  # guess: threads of a block times steps of the loops around an access
+_LIMITS = ("max(", "min(", "clamp(")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedValue:
+    """An integer in each of several places: an index, and what `min`, `max` and `clamp` in it keep in its range."""
+
+    columns: Columns
+    limited: Mapping[str, tuple[Columns, ...]]
+    """By the name that a limited part has in `columns`, what it is made of; the name starts with the function's.
+
+    Parts of parts come before them.
+    """
+
+
+@dataclass
+class Places:
+    """Threads of a block and steps of loops: in each place, what an index is worth. Used inside one call."""
+
+    subject: Subject
+    steps: frozenset[int]
+    """The loops over tiles: the same step for all threads."""
+    known: dict[str, Ints] = field(default_factory=dict)
+    needed: list[Polynomial] = field(default_factory=list)
+    """What is below 0 in the places that there are, as far as that differs from block to block."""
+
+    def __post_init__(self) -> None:
+        sizes = [each.constant or 0 for each in block_extents(self.subject).values()]
+        x, y, z = np.meshgrid(*(np.arange(each, dtype=np.int64) for each in sizes), indexing="ij")
+        self.known = {"thread.x": x.ravel(), "thread.y": y.ravel(), "thread.z": z.ravel()}
+        linear = self.known["thread.x"] + sizes[0] * (self.known["thread.y"] + sizes[1] * self.known["thread.z"])
+        self.known["thread.linear"] = linear
+
+    @property
+    def count(self) -> int:
+        """How many places there are."""
+        return len(next(iter(self.known.values())))
+
+    def walk(self, loop: LoopFact, most: int, *, is_copy: bool) -> None:
+        """Every step of a loop in each place; at most `most` steps where its bound differs from block to block.
+
+        Of a loop that copies nothing, there may be fewer steps than here.
+        """
+        if loop.inlined_in or not loop.atom or loop.start is None or loop.step is None:
+            raise Unfit(f"how the loop over {loop.variable or 'a tile'} counts is not followed")
+        start, pace = self.integers(loop.start), self.integers(loop.step.amount)
+        if loop.step.kind != "add" or loop.operator not in ("<", "<=") or pace.min() != pace.max() or pace[0] < 1:
+            raise Unfit(f"how the loop over {loop.variable} counts is not followed")
+        counts = np.full_like(start, most // int(pace[0]) + 1)
+        ends = self._ends(loop)
+        if not ends and is_copy:
+            raise Unfit(f"where the loop over {loop.variable} ends is not followed")
+        is_open = True
+        for end in ends:
+            columns = self.columns(end)
+            if columns.keys() <= {()}:
+                is_open = False
+                counts = np.minimum(counts, -(-(columns.get((), np.zeros_like(start)) - start) // pace[0]))
+            else:
+                self.needed.append(named(loop.atom) - end)
+        counts = np.maximum(counts, 0)
+        if counts.sum() > MAX_PLACES:
+            raise Unfit("too many threads and steps to look at each")
+        first = np.concatenate(([0], np.cumsum(counts)[:-1])).repeat(counts)
+        self.known = {name: each.repeat(counts) for name, each in self.known.items()}
+        steps = np.arange(len(first)) - first
+        self.known[loop.atom] = start.repeat(counts) + int(pace[0]) * steps
+        if is_open:
+            self.known[f"{loop.atom}{LAST}"] = (steps == counts.repeat(counts) - 1).astype(np.int64)
+
+    def refuse_unseen(self, element: Polynomial, size: int) -> None:
+        """The steps of loops that may have more than were looked at must all lie beyond an array of that size.
+
+        Raises:
+            Unfit: they may not.
+        """
+        at, element = self.integers(element), plain(self.subject, element)
+        for key in [each for each in self.known if each.endswith(LAST)]:
+            atom, is_last = key.removesuffix(LAST), self.known[key] == 1
+            if not any(self._is_made_of(name, atom) for name in element.names):
+                continue
+            others = any(self._is_made_of(name, atom) for name in element.names - {atom})
+            factor = None if others else (element.coefficient(atom) or number(0)).constant
+            beyond = at[is_last] >= size if factor and factor > 0 else at[is_last] < 0
+            if not factor or not beyond.all():
+                raise Unfit("how far its loop reaches is not known")
+
+    def _is_made_of(self, name: str, atom: str) -> bool:
+        """Whether a quantity is another one, or made of it."""
+        parts = self.subject.analysis.facts.atoms[name].parts if name in self.subject.analysis.facts.atoms else ()
+        return name == atom or any(self._is_made_of(each, atom) for part in parts for each in part.names)
+
+    def _ends(self, loop: LoopFact) -> list[Polynomial]:
+        """What the index of a loop stays below, in all of its steps; nothing where that is not followed."""
+        if loop.bound is None:
+            return []
+        atom = self.subject.analysis.facts.atoms.get(loop.bound.single_name or "")
+        is_least = atom is not None and loop.bound.single_name is not None and loop.bound.single_name.startswith("min(")
+        found = list(atom.parts) if is_least and atom is not None else [loop.bound]
+        more = ONE if loop.operator == "<=" else number(0)
+        try:
+            for each in found:
+                self.columns(each)
+        except Unfit:
+            return []
+        return [each + more for each in found]
+
+    def keep(self, mask: NDArray[np.bool_]) -> None:
+        """Only the places where `mask` is true."""
+        self.known = {name: each[mask] for name, each in self.known.items()}
+
+    def integers(self, value: Polynomial) -> Ints:
+        """A value that does not differ from block to block."""
+        found = self.columns(value)
+        if not found.keys() <= {()}:
+            raise Unfit("an index of a tile differs from block to block")
+        return found.get((), np.zeros(self.count, np.int64))
+
+    def columns(self, value: Polynomial) -> Columns:
+        """A value, without parts that are limited."""
+        found = self.value(value)
+        if found.limited:
+            raise Unfit("an index within limits is not followed there")
+        return found.columns
+
+    def value(self, value: Polynomial) -> PlacedValue:
+        """A value in each place."""
+        limited: dict[str, tuple[Columns, ...]] = {}
+        return PlacedValue(self._columns(value, limited), limited)
+
+    def _columns(self, value: Polynomial, limited: dict[str, tuple[Columns, ...]]) -> Columns:
+        found: Columns = {}
+        for monomial, coefficient in plain(self.subject, value).terms:
+            factor, rest = np.full(self.count, coefficient, np.int64), []
+            for name in monomial:
+                numbers = self._numbers(name)
+                if numbers is None:
+                    rest.append(self._same_in_block(name, limited))
+                else:
+                    factor = factor * numbers
+            key = tuple(sorted(rest))
+            found[key] = found.get(key, 0) + factor
+        return {key: each for key, each in found.items() if each.any()}
+
+    def _numbers(self, name: str) -> Ints | None:
+        """What a quantity is in each place; None where it differs from block to block."""
+        if name in self.known:
+            return self.known[name]
+        atom = self.subject.analysis.facts.atoms.get(name)
+        if atom is None or not atom.parts or atom.sources.accesses:
+            return None
+        parts = [self._numbers_of(plain(self.subject, each)) for each in atom.parts]
+        if any(each is None for each in parts):
+            return None
+        numbers = _applied(name, atom.parts, [each for each in parts if each is not None])
+        if numbers is not None:
+            self.known[name] = numbers
+        return numbers
+
+    def _numbers_of(self, value: Polynomial) -> Ints | None:
+        total = np.zeros(self.count, np.int64)
+        for monomial, coefficient in value.terms:
+            factor = np.full(self.count, coefficient, np.int64)
+            for name in monomial:
+                numbers = self._numbers(name)
+                if numbers is None:
+                    return None
+                factor = factor * numbers
+            total = total + factor
+        return total
+
+    def _same_in_block(self, name: str, limited: dict[str, tuple[Columns, ...]]) -> str:
+        """The name of a quantity that all threads of a block share, or of a part that is kept in its range."""
+        facts = self.subject.analysis.facts
+        atom = facts.atoms.get(name)
+        is_step = any(loop.atom == name and loop.index in self.steps for loop in facts.loops)
+        if is_step or name.startswith("block.") or (atom is not None and atom.kind == "size"):
+            return name
+        if atom is None or atom.kind != "select" or not name.startswith(_LIMITS):
+            raise Unfit(f"{facts.names.get(name, name)} in an index is not followed")
+        parts = tuple(self._columns(each, limited) for each in atom.parts)
+        own = name.partition("(")[0] + str(tuple(tuple(sorted(each)) for each in parts))
+        if own in limited:
+            raise Unfit("two alike parts of an index are kept in their ranges")
+        limited[own] = parts
+        return own
+
+
+def _applied(name: str, parts: tuple[Polynomial, ...], numbers: Sequence[Ints]) -> Ints | None:
+    """A quotient, remainder, minimum or maximum in each place; None for anything else, or what C rounds towards 0."""
+    if len(parts) == 2 and name in (division_name("/", *parts), division_name("%", *parts)):
+        if (numbers[0] < 0).any() or (numbers[1] <= 0).any():
+            return None
+        return numbers[0] // numbers[1] if name == division_name("/", *parts) else numbers[0] % numbers[1]
+    if name.startswith("clamp(") and len(parts) == 3:
+        return np.minimum(np.maximum(numbers[0], numbers[1]), numbers[2])
+    if name.startswith(("max(", "min(")):
+        found: Ints = (np.maximum if name.startswith("max(") else np.minimum).reduce(numbers)
+        return found
+    return None
+
+
+def plain(subject: Subject, value: Polynomial) -> Polynomial:
+    """With blocks' extents as numbers, and places among all threads in blocks and threads."""
+    known = dict(block_extents(subject))
+    for axis in AXES:
+        size = known[f"block_size.{axis}"]
+        known[f"global.{axis}"] = named(f"block.{axis}") * size + named(f"thread.{axis}")
+    return value.replaced(known).replaced(instance_of(subject))
+
+
+def block_extents(subject: Subject) -> Mapping[str, Polynomial]:
+    """The extents of its blocks as numbers.
+
+    Raises:
+        Unfit: they are none.
+    """
+    return _extents(tuple(each.text for each in only_shape(subject).block))
+
+
+@lru_cache(maxsize=64)
+def _extents(block: tuple[str, ...]) -> Mapping[str, Polynomial]:
+    found = {}
+    for axis, text in zip(AXES, (*block, "1", "1")[:3], strict=True):
+        value = extent_number(text)
+        if value is None or not 0 < value <= MAX_PLACES:
+            raise Unfit("the shape of its blocks is not known")
+        found[f"block_size.{axis}"] = number(value)
+    return MappingProxyType(found)
+
+
+def instance_of(subject: Subject) -> dict[str, Polynomial]:
+    """The numbers that the launch gives the kernel's template parameters."""
+    names = [each.name for each in subject.analysis.function.template_parameters]
+    if not names:
+        return {}
+    given = split_arguments(only_shape(subject).entry.partition("<")[2].rpartition(">")[0]) or []
+    return {name: number(int(text)) for name, text in zip(names, given, strict=False) if text.strip().isdecimal()}
+
+
+def ranges_of(subject: Subject) -> Iterator[Mapping[str, tuple[int, int]]]:
+    """By workload, what blocks' places are, and all sizes."""
+    step = only_shape(subject)
+    for sizes in subject.sizes():
+        found = {}
+        for axis, extent in zip(AXES, (*step.grid, None, None)[:3], strict=True):
+            count = 1 if extent is None else total_of(subject, extent.text, sizes)
+            if count is not None:
+                found[f"block.{axis}"] = (0, count - 1)
+        for loop in subject.analysis.facts.loops:
+            reach = _steps(subject, loop, sizes)
+            if reach is not None:
+                found[loop.atom] = reach
+        yield _Sized(found, sizes)
+
+
+class _Sized(dict[str, tuple[int, int]]):
+    """Ranges, and the sizes that they are for."""
+
+    def __init__(self, ranges: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> None:
+        super().__init__(ranges)
+        self.sizes = sizes
+
+
+def _steps(subject: Subject, loop: LoopFact, sizes: Mapping[str, int]) -> tuple[int, int] | None:
+    """The first and last value of a loop's index on one workload; None where that is not known."""
+    if loop.start is None or loop.bound is None or loop.step is None or loop.step.kind != "add":
+        return None
+    values = [on_workload(subject, each, sizes) for each in (loop.start, loop.bound, loop.step.amount)]
+    if None in values or loop.operator not in ("<", "<="):
+        return None
+    start, bound, pace = (each for each in values if each is not None)
+    last = bound - (loop.operator == "<")
+    return (start, start + (last - start) // pace * pace) if pace > 0 and last >= start else None
+
+
+def on_workload(subject: Subject, value: Polynomial, sizes: Mapping[str, int]) -> int | None:
+    """A value of sizes on one workload, with quotients of sizes."""
+    text = expression_of(subject, plain(subject, value))
+    return None if text is None else total_of(subject, text, sizes)
+
+
+def reach_of(subject: Subject, monomial: Monomial, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
+    """The least and greatest value of a product, for factors that are not negative."""
+    assert isinstance(ranges, _Sized)
+    low = high = 1
+    for name in monomial:
+        reach = ranges.get(name)
+        if reach is None:
+            size = on_workload(subject, named(name), ranges.sizes)
+            reach = None if size is None else (size, size)
+        if reach is None or reach[0] < 0:
+            return None
+        low, high = low * reach[0], high * reach[1]
+    return low, high
