@@ -93,7 +93,12 @@ def analyse(
 
 @lru_cache(maxsize=KEPT_TREES)
 def _analysed(
-    source: str, language: Language, defines: tuple[tuple[str, str], ...], launched: tuple[str, ...], number: int, views: bool
+    source: str,
+    language: Language,
+    defines: tuple[tuple[str, str], ...],
+    launched: tuple[str, ...],
+    number: int,
+    views: bool,
 ) -> Analysis:
     """The facts of the file's function of that number."""
     tree = parse(source, language, defines=dict(defines), entries=launched)
@@ -268,6 +273,7 @@ def _facts(state: State, function: nodes.Function, statements: Statements) -> Ke
         casts=tuple(dict.fromkeys(state.casts)),
         helpers=tuple(state.helpers),
         opaque=tuple(sorted({*state.opaque, *unclear}, key=lambda each: each.span)),
+        aligned=tuple(state.atoms.aligned),
     )
 
 

@@ -431,7 +431,12 @@ class Expressions:
         unit = ONE if is_own else number(size // element) if size and element and size % element == 0 else None
         is_vector = not is_own and self.state.width(c_type) > array.width
         cast = replace(
-            pointer, unit=unit, extents=(), is_vector=is_vector, c_type=c_type, step_bytes=size if unit is None else None
+            pointer,
+            unit=unit,
+            extents=(),
+            is_vector=is_vector,
+            c_type=c_type,
+            step_bytes=size if unit is None else None,
         )
         return cast if unit is None else self._in_elements(cast, element)
 

@@ -340,3 +340,5 @@ class KernelFacts:
     helpers: tuple[str, ...]
     """Functions of the file that were followed."""
     opaque: tuple[Opaque, ...]
+    aligned: tuple[tuple[Polynomial, int], ...] = ()
+    """Sizes in bytes that are multiples of a number, or else elements would not be aligned."""

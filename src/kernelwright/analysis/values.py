@@ -59,6 +59,8 @@ class Atoms:
 
     def __init__(self) -> None:
         self.by_name: dict[str, Atom] = {}
+        self.aligned: dict[tuple[Polynomial, int], None] = {}
+        """Sizes in bytes, and what they are multiples of wherever places in memory are aligned."""
         self._count = 0
 
     def add(self, atom: Atom) -> Polynomial:
@@ -199,6 +201,8 @@ class Atoms:
             sizes = Polynomial.make({tuple(name for name in monomial if self.is_uniform(named(name))): 1})
             if share < size and sizes.constant is not None:
                 return None
+            if share < size:
+                self.aligned[sizes, size // share] = None
             total += number(coefficient // share) * moving * self.divided(sizes, number(size // share))
         return total
 

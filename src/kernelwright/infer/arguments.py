@@ -149,11 +149,11 @@ class ArrayReader:
     def _index_arrays(self) -> Iterator[str]:
         bounds = self.bounds()
         for access in self._accesses:
-            for name in access.element.names if access.element is not None else ():
+            for name in sorted(access.element.names) if access.element is not None else ():
                 yield from self._behind(name, bounds)
         for loop in self.analysis.facts.loops:
             for part in (loop.start, loop.bound):
-                for name in part.names if part is not None else ():
+                for name in sorted(part.names) if part is not None else ():
                     yield from self._behind(name, bounds)
 
     def _behind(self, name: str, bounds: Bounds, depth: int = 0) -> Iterator[str]:
@@ -169,7 +169,7 @@ class ArrayReader:
             parts += [each for each in (loop.start, loop.bound) if each is not None]
         if depth < 6:
             for part in parts:
-                for inner in part.names - {name}:
+                for inner in sorted(part.names - {name}):
                     yield from self._behind(inner, bounds, depth + 1)
 
     def _says_where_to_write(self, array: str) -> bool:

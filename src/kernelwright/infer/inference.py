@@ -26,6 +26,7 @@ from kernelwright.infer.launch import UNGUARDED, LaunchReader
 from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch, Question
 from kernelwright.infer.sizes import guess_sizes, index_names, size_names
 from kernelwright.infer.symbols import Symbols
+from kernelwright.infer.text.compile_options import compile_options
 from kernelwright.infer.text.groups import plain_groups
 from kernelwright.infer.text.host import find_launch
 from kernelwright.infer.text.instances import (
@@ -38,7 +39,7 @@ from kernelwright.infer.text.instances import (
 )
 from kernelwright.infer.words import Words
 from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
-from kernelwright.problem.dtypes import DTYPES, Dtype, dtype_of_c_type, integer_range
+from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.includes import includes_in
 from kernelwright.problem.source_scan import KernelParameter, KernelSignature, scan_kernels, used_words
@@ -47,7 +48,7 @@ from kernelwright.scaffold.guesses import argument_names
 from kernelwright.scaffold.problem_folder import SHARED_ARRAY, refuse_header, refuse_impossible_values
 from kernelwright.scaffold.signature import find_kernel
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
-from kernelwright.source.lexer import definitions_of, directives, masked, words_of
+from kernelwright.source.lexer import masked, words_of
 from kernelwright.source.normal.normal_form import normal_form
 
 ONE_SIZE = "n"
@@ -62,12 +63,6 @@ _IN_BRACKETS = re.compile(r"\([^()]*\)")
 
 _RESERVED = frozenset(("name", "weight"))
 
-
-_DEFINED_TYPE = (
-    r"\b(?:struct|class|enum|union|typename|class|using)\s+{name}\b|\btypedef\b[^;]*\b{name}\s*;|\}}[^;{{}}]*\b{name}\s*;"
-    r"|#\s*define\s+{name}\b"
-)
-"""What makes a name a type in a file."""
 
 _SLIP = 0.75
 """From how much likeness on; a guess."""
@@ -131,19 +126,14 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
     if plain != source:
         source, signature = plain, find_kernel(plain, language, file=file, entry=signature.name, defines=options)
     refuse_impossible_values(source, signature, language, file)
-    if given.asks:
-        _refuse_unknown_loop(source, signature, file)
-    macros = _macros_said(source, signature, given.words)
-    open_types = _open_types(source, signature, language, macros, file)
-    if open_types and not given.asks:
-        macros |= dict.fromkeys(open_types, GUESSED_TYPE)
-        notes = (*notes, f"{' and '.join(open_types)}: taken for {GUESSED_TYPE}; say another type, as in {open_types[0]}=int")
+    macros, open_, told = compile_options(source, signature, language, given.words, file, asks=given.asks)
+    notes = (*notes, *told)
     analysis = analyse(source, language, entry=signature.name, defines=macros, file=file, views=True)
 
     def found_by(analysis: Analysis) -> Inferred:
         for halvings in range(given.halvings, given.halvings + _HALVINGS):
             found = _Inference(
-                file, source, language, signature, analysis, given, halvings, notes, types, macros, open_types
+                file, source, language, signature, analysis, given, halvings, notes, types, macros, open_
             ).result()
             is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
             if is_small or not found.guessed_sizes or found.questions:
@@ -170,68 +160,6 @@ def _is_line(source: str, signature: KernelSignature, given: Given, types: Mappi
     names = [each.name for each in signature.parameters or ()]
     host = find_launch(source, signature.name, names, frozenset(given.words.numbers), types)
     return len(given.block or (host.block if host is not None else ())) == 1
-
-
-def _refuse_unknown_loop(source: str, signature: KernelSignature, file: Path) -> None:
-    """Refuse a kernel with a block behind a macro that the file does not define: `KERNEL_LOOP(i, n) { ... }`.
-
-    Raises:
-        SpecError: there is one.
-    """
-    code = masked(source)
-    start, end = signature.body
-    defined = {each.name for each in definitions_of(code)}
-    for found in re.finditer(r"(?<![\w.>:\])])\s([A-Za-z_]\w*)\s*\([^;{}]*\)\s*\{", code[start:end]):
-        before = code[start : start + found.start()].rstrip()
-        if found[1] in ("if", "for", "while", "switch") or found[1] in defined or not before.endswith((";", "{", "}")):
-            continue
-        raise SpecError(
-            f"{found[1]}(...) opens a block in {signature.name!r}, and {file.name} does not define it",
-            hint=f"write `#define {found[1]}(...)`, as the headers have it, into {file.name}",
-            location=Location(file, code.count("\n", 0, start + found.start(1)) + 1),
-        )
-
-
-def _open_types(
-    source: str, signature: KernelSignature, language: Language, macros: Mapping[str, str], file: Path
-) -> tuple[str, ...]:
-    """Types of parameters that neither the language nor the file says: `T` of `-DT=float`.
-
-    Raises:
-        SpecError: one has members, so that it is a structure of a header that is not there.
-    """
-    code = masked(source)
-    found: dict[str, None] = {}
-    for each in signature.parameters or ():
-        name = each.c_type
-        if not name.isidentifier() or name in ("void", *macros) or dtype_of_c_type(name, language) is not None:
-            continue
-        if re.search(_DEFINED_TYPE.format(name=name), code):
-            continue
-        if re.search(rf"\b{each.name}\s*(?:\[[^]]*\]\s*)?(?:\.|->)\s*[A-Za-z_]", code[slice(*signature.body)]):
-            raise SpecError(
-                f"parameter {each.name!r} of {signature.name!r} is `{name}`, a structure that {file.name} does not define",
-                hint="pass its members as scalars and pointers of their own",
-                location=Location(file, each.line),
-            )
-        found[name] = None
-    return tuple(found)
-
-
-def _macros_said(source: str, signature: KernelSignature, words: Words) -> dict[str, str]:
-    """Numbers that are said of what the file uses and leaves to compile options: `TOPK` of `-DTOPK=8`."""
-    code = masked(source)
-    defined = {each.name for each in definitions_of(code)}
-    parameters = {each.name for each in signature.parameters or ()}
-    guarded = {each.guarded for each in directives(code)}
-    parameters |= {name for each in definitions_of(code) for name in each.parameters or ()}
-    said = {**{name: words.texts.get(name, str(number)) for name, number in words.numbers.items()}, **words.types}
-    return {
-        name: text
-        for name, text in said.items()
-        if name not in parameters and name in words_of(code) and (name in guarded or name not in defined)
-        and not re.search(rf"\b(?:int|long|unsigned|size_t|float|auto|const)\s+{name}\b", code)
-    }  # fmt: skip
 
 
 class _Inference:
@@ -294,6 +222,7 @@ class _Inference:
         arguments: dict[str, InferredArgument] = {}
         steps = 1
         if launch is not None:
+            self._require_alignment()
             reader = ArrayReader(
                 self._analysis, self._language, {each.name: each for each in self._parameters if each.is_pointer},
                 self._symbols, self._words, self._spare(), self._given.asks,
@@ -322,6 +251,16 @@ class _Inference:
             notes=tuple(self._left_out()),
             options=tuple(f"-D{name}={text}" for name, text in self._macros.items()),
         )
+
+    def _require_alignment(self) -> None:
+        """Refuse sizes in bytes by which elements would not be aligned: `pitch=30` of rows of floats."""
+        for value, size in self._analysis.facts.aligned:
+            known = self._symbols.number(value)
+            if known is not None and known % size:
+                raise UsageError(
+                    f"'{value}' counts bytes of numbers, so it is a multiple of {size}; {known} is none",
+                    hint=f"say a multiple of {size}",
+                )
 
     def _ask_for_options(self) -> list[Question]:
         """Ask for numbers in indices, loops and extents that only a compile option can say: `DK` of `-DDK=64`."""
@@ -352,11 +291,11 @@ class _Inference:
         return InferredArgument(shown, "scalar", dtype, value=value, note=self._notes.get(parameter.name, ""))
 
     def _left_out(self) -> list[str]:
-        others = {
-            each.name: f"{each.name} (line {each.line}: {', '.join(p.name for p in each.parameters or ()) or 'no parameters'})"
-            for each in scan_kernels(self._source, self._language)
-            if each.name != self._signature.name and each.body != self._signature.body
-        }
+        kernels = scan_kernels(self._source, self._language)
+        own, body = self._signature.name, self._signature.body
+        taken = {each.name: [p.name for p in each.parameters or ()] or ["no parameters"] for each in kernels}
+        lines = {each.name: each.line for each in kernels if each.name != own and each.body != body}
+        others = {name: f"{name} (line {line}: {', '.join(taken[name])})" for name, line in lines.items()}
         kept = [f"left out, with the arguments that only they take: {', '.join(others.values())}"] if others else []
         return [*kept, *self._instance_notes]
 
@@ -366,7 +305,9 @@ class _Inference:
         c_type = self._macros.get(parameter.c_type, parameter.c_type)
         found = dtype_of(c_type, self._analysis, self._language)
         if parameter.is_pointer and (found is None or found.item_bytes == 1):
-            found = dtype_of(self._analysis.facts.arrays[parameter.name].c_type, self._analysis, self._language) or found
+            found = (
+                dtype_of(self._analysis.facts.arrays[parameter.name].c_type, self._analysis, self._language) or found
+            )
         if found is None and c_type in self._open_types:
             found = DTYPES["float32"]  # while it is asked
         if found is not None:
@@ -528,7 +469,9 @@ class _Inference:
             if self._given.asks:
                 self._questions.append(found)  # and what else is to be asked, for one block
             block, _ = reader.block()
-            found = InferredLaunch(("1",) * len(block), tuple(map(str, block)), UNKNOWN_LAUNCH, f"the grid: {found.why}")
+            found = InferredLaunch(
+                ("1",) * len(block), tuple(map(str, block)), UNKNOWN_LAUNCH, f"the grid: {found.why}"
+            )
         array = reader.overrun(tuple(map(int, found.block)))
         is_said = bool(self._given.block) or (self._host is not None and bool(self._host.block))
         if array and self._given.asks and not is_said:

@@ -1,10 +1,10 @@
-"""The words behind a kernel's name: `rows=2048`, `eps=1e-5`, `table=5000x64`, `labels=0..999`, `ids=ids.npy`, `T=half`."""
+"""The words behind a kernel's name: `rows=2048`, `table=5000x64`, `labels=0..999`, `ids=ids.npy`, `T=half`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelwright.errors import UsageError
@@ -30,7 +30,7 @@ class Words:
     """Files of arrays: `ids=ids.npy`."""
     texts: Mapping[str, str]
     """Numbers as they are written."""
-    types: Mapping[str, str]
+    types: Mapping[str, str] = field(default_factory=dict)
     """Types that compile options say: `T=float`."""
 
     @property

@@ -83,7 +83,9 @@ def example_arguments(source: str, kernel: str) -> str:
     for (name, default, is_type), text in zip(() if found is None else found[1], _parts(inner), strict=False):
         is_number = re.match(r"(?:const\s+)?(?:unsigned|signed|u?int\w*|long|short|size_t)\b", text)
         if not default:
-            texts.append("float" if is_type else "true" if re.match(r"bool\b", text) else "NUMBER" if is_number else name)
+            texts.append(
+                "float" if is_type else "true" if re.match(r"bool\b", text) else "NUMBER" if is_number else name
+            )
     return f"<{', '.join(texts) or 'float'}>"
 
 
