@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kernelwright.analysis.facts import NO_SOURCES, Atom, AtomKind, Relation, Sources
-from kernelwright.analysis.polynomial import Polynomial, named, number
+from kernelwright.analysis.polynomial import ZERO, Polynomial, named, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Pointer:
     """What it points to, as the kernel sees it; empty where nothing was cast."""
     step_bytes: int | None = None
     """What one step moves by where `unit` is None; None where that is not known either."""
-    rest: Polynomial = Polynomial()
+    rest: Polynomial = ZERO
     """Bytes beyond the offset, from steps that are no whole elements."""
 
 
@@ -239,7 +239,7 @@ class Atoms:
         """A value that may be any of several."""
         kept = list(dict.fromkeys(values))
         pointers = [value for value in kept if isinstance(value, Pointer)]
-        if len(pointers) == 1 and all(value in (pointers[0], Polynomial()) for value in kept):
+        if len(pointers) == 1 and all(value in (pointers[0], ZERO) for value in kept):
             return pointers[0]  # or null, where nothing can be reached
         if len(kept) == 1:
             return kept[0]

@@ -15,7 +15,16 @@ from types import MappingProxyType
 
 from kernelwright.source.if_conditions import condition_value
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import Token, group_end, masked, next_sign, tokens_of, without_blanks, words_of
+from kernelwright.source.lexer import (
+    Token,
+    directives,
+    group_end,
+    masked,
+    next_sign,
+    tokens_of,
+    without_blanks,
+    words_of,
+)
 from kernelwright.source.macros import Expander, Macro, macro_of, predefined
 from kernelwright.source.span import Span
 
@@ -144,20 +153,24 @@ _ATTRIBUTES = frozenset((
 
 _RESERVED = ("_", "cl_", "CL_", "FP_", "POCL", "PoCL")
 """How names begin that compilers define."""
-_SWITCH = re.compile(r"#[ \t]*(?:ifn?def|el(?:if)?n?def)[ \t]+(\w+)|\bdefined\s*(?:\(\s*(\w+)\s*\)|[ \t]+(\w+))")
+_ASKED = re.compile(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|\s(\w+))")
 
 
 def switches(source: str) -> frozenset[str]:
     """Names of which a file asks only whether they are defined, and that neither a header nor a compiler defines."""
     code = masked(source)
-    asked: dict[str, int] = {}
-    for found in _SWITCH.finditer(code):
-        name = found[1] or found[2] or found[3]
-        asked[name] = asked.get(name, 0) + 1
-    if re.search(r"^[ \t]*#[ \t]*include\b", code, re.MULTILINE):
-        return frozenset()
+    asked: list[str] = []
+    for each in directives(code):
+        if each.word == "include":
+            return frozenset()
+        if each.word in ("ifdef", "ifndef", "elifdef", "elifndef"):
+            asked += words_of(each.rest)[:1]
+        elif each.word in ("if", "elif"):
+            asked += [first or second for first, second in _ASKED.findall(each.rest)]
     words = words_of(code)
-    return frozenset(name for name in asked if words.count(name) == asked[name] and not name.startswith(_RESERVED))
+    return frozenset(
+        name for name in asked if words.count(name) == asked.count(name) and not name.startswith(_RESERVED)
+    )
 
 
 def preprocess(source: str, language: Language, *, defines: Mapping[str, str] | None = None) -> Expanded:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 from kernelwright.errors import Location, SpecError
@@ -14,10 +14,7 @@ from kernelwright.problem.source_scan import KernelSignature
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import definitions_of, directives, masked, words_of
 
-_DEFINED_TYPE = (
-    r"\b(?:struct|class|enum|union|typename|using)\b[^;{{}}]*\b{name}\b|\btypedef\b[^;]*\b{name}\s*;|\}}[^;{{}}]*\b{name}\s*;"
-    r"|#\s*define\s+{name}\b"
-)
+_DEFINED_TYPE = r"\b(?:struct|class|enum|union|typename|using)\b[^;{{}}]*\b{name}\b|\btypedef\b[^;]*\b{name}\s*;|\}}[^;{{}}]*\b{name}\s*;"
 """What makes a name a type in a file."""
 
 
@@ -60,7 +57,7 @@ def _refuse_unknown_loop(source: str, signature: KernelSignature, file: Path) ->
 
 
 def _open_types(
-    source: str, signature: KernelSignature, language: Language, macros: Mapping[str, str], file: Path
+    source: str, signature: KernelSignature, language: Language, macros: Collection[str], file: Path
 ) -> tuple[str, ...]:
     """Types of arrays that neither the language nor the file says: `T` of `-DT=float`.
 
@@ -68,6 +65,7 @@ def _open_types(
         SpecError: one has members, so that it is a structure of a header that is not there.
     """
     code = masked(source)
+    macros = {*macros, *(each.name for each in definitions_of(code))}
     found: dict[str, None] = {}
     for each in signature.parameters or ():
         name = each.c_type
