@@ -14,7 +14,10 @@ from kernelwright.problem.source_scan import KernelSignature
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import definitions_of, directives, masked, words_of
 
-_DEFINED_TYPE = r"\b(?:struct|class|enum|union|typename|using)\b[^;{{}}]*\b{name}\b|\btypedef\b[^;]*\b{name}\s*;|\}}[^;{{}}]*\b{name}\s*;"
+_DEFINED_TYPE = (
+    r"\b(?:struct|class|enum|union|typename|using)\b[^;{{}}]*\b{name}\b|\btypedef\b[^;]*\b{name}\s*;"
+    r"|\}}[^;{{}}]*\b{name}\s*;"
+)
 """What makes a name a type in a file."""
 
 
