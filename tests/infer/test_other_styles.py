@@ -249,3 +249,9 @@ def test_extents_have_the_order_of_other_arrays_strides(tmp_path: Path) -> None:
 """
     found = inferred(tmp_path, source, "B=8", "T=16", "C=32", name="k.cu")
     assert found.arguments[0].shape == found.arguments[3].shape == ("B", "T", "C")
+
+
+@pytest.mark.parametrize(("literal", "is_half"), [("1.5h", True), ("2.H", True), ("1e-3h", True), ("1.5_h", False)])
+def test_literals_of_halves_are_numbers(literal: str, is_half: bool) -> None:
+    source = f"kernel void k(global half *x) {{ x[get_global_id(0)] *= {literal}; }}\n"
+    assert bool(analyse(source, "opencl").facts.opaque) != is_half
