@@ -216,6 +216,20 @@ def test_a_loop_behind_a_macro_that_is_not_there_is_refused_with_its_line(tmp_pa
     assert inferred(tmp_path, LOOP + LOOPS, "n=100", name="k.cu").questions == ()
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        'int j = 0; _Pragma("unroll") while (j < 4) { y[i] += x[i]; ++j; }',
+        "struct pair { float a; __device__ pair(float b) { a = b; } }; y[i] = x[i];",
+        "if (x[i] > 0) { y[i] = 1; } else if (x[i] < 0) { y[i] = 2; }",
+        "switch (n) { case 1: { y[i] = x[i]; } }",
+    ],
+)
+def test_blocks_that_the_language_opens_are_no_macros(tmp_path: Path, body: str) -> None:
+    source = f"__global__ void k(const float *x, float *y, int n) {{\n  EACH(i, n) {{ {body} }}\n}}\n"
+    assert inferred(tmp_path, LOOP + source, "n=100", name="k.cu").arguments
+
+
 # One message
 
 

@@ -12,7 +12,7 @@ from kernelwright.infer.words import Words
 from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.problem.source_scan import KernelSignature
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import definitions_of, directives, masked, words_of
+from kernelwright.source.lexer import definitions_of, directives, masked, matching, words_of
 
 _DEFINED_TYPE = (
     r"\b(?:struct|class|enum|union|typename|using)\b[^;{{}}]*\b{name}\b|\btypedef\b[^;]*\b{name}\s*;"
@@ -47,15 +47,18 @@ def _refuse_unknown_loop(source: str, signature: KernelSignature, file: Path) ->
     """
     code = masked(source)
     start, end = signature.body
-    defined = {each.name for each in definitions_of(code)}
-    for found in re.finditer(r"(?<![\w.>:\])])\s([A-Za-z_]\w*)\s*\([^;{}]*\)\s*\{", code[start:end]):
-        before = code[start : start + found.start()].rstrip()
-        if found[1] in ("if", "for", "while", "switch") or found[1] in defined or not before.endswith((";", "{", "}")):
+    for found in re.compile(r"(?<![\w.>:])([A-Za-z_]\w*)\s*\(").finditer(code, start, end):
+        name, closing = found[1], matching(code, found.end() - 1)
+        opens = closing is not None and code[closing:end].lstrip().startswith("{")
+        if not opens or not code[start : found.start()].rstrip().endswith((";", "{", "}")):
+            continue
+        is_known = name in ("if", "for", "while", "switch") or name in {each.name for each in definitions_of(code)}
+        if is_known or re.search(rf"\b(?:struct|class)\s+{name}\b", code):
             continue
         raise SpecError(
-            f"{found[1]}(...) opens a block in {signature.name!r}, and {file.name} does not define it",
-            hint=f"write `#define {found[1]}(...)`, as the headers have it, into {file.name}",
-            location=Location(file, code.count("\n", 0, start + found.start(1)) + 1),
+            f"{name}(...) opens a block in {signature.name!r}, and {file.name} does not define it",
+            hint=f"write `#define {name}(...)`, as the headers have it, into {file.name}",
+            location=Location(file, code.count("\n", 0, found.start()) + 1),
         )
 
 
