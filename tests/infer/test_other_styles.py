@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kernelwright.analysis.analysis import analyse
@@ -88,6 +89,16 @@ def test_bytes_that_are_also_read_as_bytes_stay_bytes(tmp_path: Path) -> None:
     source = BYTES.replace("SOURCE", "char").replace("MORE", "x[c] +")
     found = inferred(tmp_path, source, "start=64", "stride=256", "rows=10", "columns=100")
     assert arrays(found)["x"][0] == "int8"
+
+
+def test_bytes_that_are_read_as_two_types_are_asked_for(tmp_path: Path) -> None:
+    source = BYTES.replace("SOURCE", "char").replace("MORE", "((global int *)x)[c] +")
+    words = ["start=64", "stride=256", "rows=10", "columns=100"]
+    found = inferred(tmp_path, source, *words)
+    assert [each.word for each in found.questions] == ["x=FILE.npy"]
+    assert "read as half and int" in found.questions[0].why
+    np.save(tmp_path / "x.npy", np.zeros(5000, np.int8))
+    assert inferred(tmp_path, source, *words, f"x={tmp_path / 'x.npy'}").questions == ()
 
 
 def test_void_that_is_read_as_two_types_is_refused(tmp_path: Path) -> None:

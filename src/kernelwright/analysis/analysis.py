@@ -274,6 +274,7 @@ def _facts(state: State, function: nodes.Function, statements: Statements) -> Ke
         helpers=tuple(state.helpers),
         opaque=tuple(sorted({*state.opaque, *unclear}, key=lambda each: each.span)),
         aligned=tuple(state.atoms.aligned),
+        viewed={name: frozenset(types) for name, types in state.viewed.items()},
     )
 
 

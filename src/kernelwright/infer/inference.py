@@ -232,6 +232,7 @@ class _Inference:
             self._questions += [each for each in reader.questions if not is_open or each.why.endswith(FROM_MEMORY)
                                 or not each.word.endswith("=ELEMENTS")]  # fmt: skip
             self._guessed |= reader.guessed_sizes
+            self._ask_for_mixed_bytes(arguments)
             self._refuse_nothing_written(arguments)
             if not launch.shared_bytes:
                 launch = self._with_shared_bytes(launch, reader.bounds())
@@ -261,6 +262,16 @@ class _Inference:
                     f"'{value}' counts bytes of numbers, so it is a multiple of {size}; {known} is none",
                     hint=f"say a multiple of {size}",
                 )
+
+    def _ask_for_mixed_bytes(self, arguments: Mapping[str, InferredArgument]) -> None:
+        """Ask for bytes that the kernel reads as numbers of several types, as none of which they can be drawn."""
+        for name, each in arguments.items():
+            own = next(parameter.c_type for parameter in self._parameters if parameter.name == name)
+            types = self._analysis.facts.viewed.get(name, frozenset()) - {""}
+            is_mixed = each.dtype.item_bytes == 1 and len(types) > 1 and own not in types and each.role != "output"
+            if is_mixed and not each.file and self._given.asks:
+                why = f"its bytes are read as {' and '.join(sorted(types))}, so they cannot be drawn at random"
+                self._questions.append(Question(f"{name}=FILE.npy", why))
 
     def _ask_for_options(self) -> list[Question]:
         """Ask for numbers in indices, loops and extents that only a compile option can say: `DK` of `-DDK=64`."""
