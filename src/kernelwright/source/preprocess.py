@@ -169,7 +169,9 @@ def switches(source: str) -> frozenset[str]:
             asked += [first or second for first, second in _ASKED.findall(each.rest)]
     words = words_of(code)
     return frozenset(
-        name for name in asked if words.count(name) == asked.count(name) and not name.startswith(_RESERVED)
+        name
+        for name in set(asked) - _OTHER_PLATFORMS
+        if words.count(name) == asked.count(name) and not name.startswith(_RESERVED)
     )
 
 
