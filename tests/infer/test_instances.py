@@ -91,7 +91,7 @@ def test_types_and_sizes_are_those_of_the_instance(tmp_path: Path, host: str, en
 def test_an_instance_that_nothing_names_is_asked_for(tmp_path: Path, host: str) -> None:
     with pytest.raises(SpecError, match="nothing says which instance is meant") as caught:
         infer(file_with(tmp_path, host), Given(read_words(["n=4096", "a=2"])))
-    assert "scale.cu::scale<float>" in str(caught.value.hint)
+    assert "scale.cu::scale<float, NUMBER>" in str(caught.value.hint)
 
 
 def test_a_type_that_nothing_says_is_taken_for_a_float_and_told(tmp_path: Path) -> None:

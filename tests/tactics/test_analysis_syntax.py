@@ -197,9 +197,12 @@ def test_words_of_opencl_become_those_of_cuda_or_marks() -> None:
 
 
 def test_a_condition_on_what_is_not_in_the_file_is_unclear() -> None:
-    for condition in ("#ifdef FAST", "#if FAST", "#if __CUDA_ARCH__ >= 800"):
+    for condition in ("#ifdef __FAST__", "#if FAST", "#if __CUDA_ARCH__ >= 800"):
         (unclear,) = preprocess(f"{condition}\nint x;\n#endif\n", "cuda").unclear
         assert unclear.span.start == 0
+    asks = "#ifdef FAST\nint x;\n#endif\n"
+    assert not preprocess(asks, "cuda").unclear
+    assert preprocess(f"#include <options.h>\n{asks}", "cuda").unclear
     assert not preprocess("#define FAST 0\n#if FAST\nint x;\n#endif", "cuda").unclear
     assert not preprocess("#ifndef FAST\n#define FAST 0\n#endif", "cuda").unclear
 

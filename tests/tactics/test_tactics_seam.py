@@ -194,3 +194,26 @@ __kernel void f(__global const float *x, __global float *y, int n) {
     result = chosen.apply(varied)
     assert isinstance(result, NotApplicable)
     assert "WAY" in result.reason
+
+
+SWITCHED = """__kernel void f(__global const float *x, __global float *y) {
+  int i = get_global_id(0);
+#ifdef TWICE
+  y[2 * i] = y[2 * i + 1] = x[i];
+#else
+  y[i] = x[i];
+#endif
+}
+"""
+
+
+def test_what_a_header_declares_is_defined_wherever_the_source_only_asks_for_that() -> None:
+    shapes = {"x": "in float32 n", "y": "out float32 2*n"}
+    plain = subject_of(SWITCHED, shapes, ["n / 64"], ["64"], [{"n": 1024}])
+    declared = replace(plain, header=replace(plain.header, defines={"TWICE": Expression.parse("n")}))
+    writes = [
+        [str(each.element) for each in subject.analysis.facts.accesses if each.array == "y"]
+        for subject in (plain, declared)
+    ]
+    assert writes == [["global.x"], ["2*global.x + 1", "2*global.x"]]
+    assert not plain.analysis.facts.opaque

@@ -69,6 +69,7 @@ def analyse(
     defines: Mapping[str, str] | None = None,
     file: Path | None = None,
     launched: tuple[str, ...] = (),
+    views: bool = False,
 ) -> Analysis:
     """What one kernel of a source does; whatever is not understood is in `facts.opaque`.
 
@@ -79,6 +80,7 @@ def analyse(
         defines: macros from outside, by name.
         file: where the source comes from, for complaints.
         launched: the kernels that matter, `entry` among them; what only other ones call is not read. All by default.
+        views: count bytes that are reached as numbers of one type alone in these: `char *x` by `((float *)x)[i]`.
 
     Raises:
         SpecError: the file defines no such kernel, or several and `entry` is not given.
@@ -86,16 +88,21 @@ def analyse(
     tree = parse(source, language, defines=defines, entries=launched)
     chosen = choose_kernel(tree, entry, file=file)
     number = next(index for index, each in enumerate(tree.functions) if each is chosen)
-    return _analysed(source, language, tuple((defines or {}).items()), launched, number)
+    return _analysed(source, language, tuple((defines or {}).items()), launched, number, views)
 
 
 @lru_cache(maxsize=KEPT_TREES)
 def _analysed(
-    source: str, language: Language, defines: tuple[tuple[str, str], ...], launched: tuple[str, ...], number: int
+    source: str,
+    language: Language,
+    defines: tuple[tuple[str, str], ...],
+    launched: tuple[str, ...],
+    number: int,
+    views: bool,
 ) -> Analysis:
     """The facts of the file's function of that number."""
     tree = parse(source, language, defines=dict(defines), entries=launched)
-    return analyse_function(tree, tree.functions[number], language)
+    return analyse_function(tree, tree.functions[number], language, views=views)
 
 
 def choose_kernel(tree: nodes.SyntaxTree, entry: str | None, *, file: Path | None = None) -> nodes.Function:
@@ -130,14 +137,41 @@ def choose_kernel(tree: nodes.SyntaxTree, entry: str | None, *, file: Path | Non
     return found[0]
 
 
-def analyse_function(tree: nodes.SyntaxTree, function: nodes.Function, language: Language) -> Analysis:
-    """The facts of one kernel of a parsed file."""
+def analyse_function(
+    tree: nodes.SyntaxTree, function: nodes.Function, language: Language, *, views: bool = False
+) -> Analysis:
+    """The facts of one kernel of a parsed file; `views`: as for `analyse`."""
+    state, statements = _followed(tree, function, language, {})
+    viewed = _views(state, function) if views else {}
+    if viewed:
+        state, statements = _followed(tree, function, language, viewed)
+    return Analysis(tree, function, _facts(state, function, statements))
+
+
+def _followed(
+    tree: nodes.SyntaxTree, function: nodes.Function, language: Language, views: Mapping[str, str]
+) -> tuple[State, Statements]:
+    """A kernel, followed to its end; `views`: by parameter, the type in which its bytes are counted."""
     state = State(tree, language)
     statements = Statements(state)
     _add_file_scope(state, statements)
-    _add_parameters(state, function)
+    _add_parameters(state, function, views)
     statements.kernel(function)
-    return Analysis(tree, function, _facts(state, function, statements))
+    return state, statements
+
+
+def _views(state: State, function: nodes.Function) -> dict[str, str]:
+    """By parameter that points to bytes, the one type of numbers that it is reached by."""
+    found = {}
+    for parameter in function.parameters:
+        bytes_ = state.element_bytes(parameter.c_type)
+        if not parameter.is_pointer or (bytes_ != 1 and state.resolved_type(parameter.c_type) != "void"):
+            continue
+        types = {re.sub(r"(?<=[a-z])(2|3|4|8|16)$", "", each) for each in state.viewed.get(parameter.name, ())}
+        c_type = types.pop() if len(types) == 1 else ""
+        if (state.element_bytes(c_type) or 0) > (bytes_ or 0):
+            found[parameter.name] = c_type
+    return found
 
 
 def _add_file_scope(state: State, statements: Statements) -> None:
@@ -160,21 +194,23 @@ def tree_constants(tree: nodes.SyntaxTree) -> tuple[nodes.Constant, ...]:
     return tuple(each for each in tree.constants if not isinstance(each.value, nodes.OpaqueExpression))
 
 
-def _add_parameters(state: State, function: nodes.Function) -> None:
+def _add_parameters(state: State, function: nodes.Function, views: Mapping[str, str]) -> None:
     for parameter in function.parameters:
-        name, c_type = parameter.name, state.resolved_type(parameter.c_type)
+        name, own = parameter.name, state.resolved_type(parameter.c_type)
         if not name:
             continue
+        c_type = views.get(name, own)
         state.declared_types[name] = "auto" if parameter.is_pointer else parameter.c_type
         if not parameter.is_pointer:
             state.parameter_types[name] = parameter.c_type
         width = state.width(c_type)
         if parameter.is_pointer:
             state.arrays[name] = Array(
-                name, parameter.space, parameter.c_type, state.element_bytes(c_type), (),  # type: ignore[arg-type]
+                name, parameter.space, views.get(name, parameter.c_type), state.element_bytes(c_type), (),  # type: ignore[arg-type]
                 is_parameter=True, is_float=state.is_float_type(c_type), width=width, span=parameter.place.span,
             )  # fmt: skip
-            state.variables[name] = Pointer(name, ZERO, ONE)
+            whole = Pointer(name, ZERO, ONE, c_type=own)
+            state.variables[name] = replace(whole, unit=None, step_bytes=1) if name in views else whole
         elif state.is_float_type(c_type):
             state.variables[name] = state.atoms.add(Atom(name, "float"))
         elif width > 1:
@@ -237,6 +273,8 @@ def _facts(state: State, function: nodes.Function, statements: Statements) -> Ke
         casts=tuple(dict.fromkeys(state.casts)),
         helpers=tuple(state.helpers),
         opaque=tuple(sorted({*state.opaque, *unclear}, key=lambda each: each.span)),
+        aligned=tuple(state.atoms.aligned),
+        viewed={name: frozenset(types) for name, types in state.viewed.items()},
     )
 
 

@@ -43,6 +43,9 @@ class Evaluator(Protocol):
     def pointer_arithmetic(self, operator: str, left: Value, right: Value) -> Value:
         """`pointer + steps` in its spellings."""
 
+    def pointing_to(self, value: Value, c_type: str) -> Value:
+        """A `void *` as a pointer of another type that it is stored in; any other value as it is."""
+
     def moved(self, pointer: Pointer, steps: Polynomial) -> Pointer:
         """`pointer + steps`."""
 

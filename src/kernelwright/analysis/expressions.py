@@ -81,6 +81,8 @@ class Expressions:
         return self.state.atoms.fresh("float" if is_float else "unknown", sources)
 
     def _literal(self, node: nodes.Literal) -> Value:
+        if node.text in ("NULL", "nullptr"):
+            return ZERO
         return number(node.value) if node.value is not None else self.unknown(is_float=True)
 
     def _size_of(self, node: nodes.SizeOf) -> Value:
@@ -201,13 +203,19 @@ class Expressions:
     def moved(self, pointer: Pointer, steps: Polynomial) -> Pointer:
         """`pointer + steps`."""
         if pointer.unit is None:
-            return pointer
+            return self._moved_by_bytes(pointer, steps)
         size = pointer.unit
         for extent in pointer.extents:
             if extent is None:
                 return replace(pointer, unit=None)
             size = size * extent
         return replace(pointer, offset=self.state.atoms.canonical(pointer.offset + size * steps))
+
+    def _moved_by_bytes(self, pointer: Pointer, steps: Polynomial) -> Pointer:
+        """`pointer + steps`, where a step is no whole element."""
+        if pointer.step_bytes is None:
+            return replace(pointer, offset=self.unknown(pointer, steps))
+        return replace(pointer, rest=self.state.atoms.canonical(pointer.rest + number(pointer.step_bytes) * steps))
 
     # Conditions
 
@@ -348,7 +356,16 @@ class Expressions:
         """A variable gets a value of a type, as what it is declared."""
         c_type = self.state.declared_types.get(name, "auto")
         value = self.integers.converted(value, kind, self.integers.named(c_type))
+        before = self.state.variables.get(name)
+        if isinstance(before, Pointer):
+            value = self.pointing_to(value, before.c_type)
         self.state.variables[name] = self.converted(value, c_type)
+
+    def pointing_to(self, value: Value, c_type: str) -> Value:
+        """A `void *` as a pointer of another type that it is stored in; any other value as it is."""
+        is_bare = isinstance(value, Pointer) and value.c_type == "void"
+        c_type = self.state.resolved_type(c_type)
+        return self._recast(value, c_type) if is_bare and c_type not in ("", "auto") else value  # type: ignore[arg-type]
 
     def converted(self, value: Value, c_type: str) -> Value:
         """A value as a variable of a type holds it."""
@@ -408,10 +425,25 @@ class Expressions:
         """A pointer to another type, still counted in elements of the array."""
         array = self.state.arrays.get(pointer.array)
         if array is None or c_type == "void":
-            return pointer
-        if c_type == self.state.resolved_type(array.c_type):
-            return replace(pointer, unit=ONE, extents=(), is_vector=False)
+            return replace(pointer, c_type=c_type)
         size, element = self.state.element_bytes(c_type), array.element_bytes
-        is_vector = self.state.width(c_type) > array.width
-        unit = number(size // element) if size is not None and element and size % element == 0 else None
-        return replace(pointer, unit=unit, extents=(), is_vector=is_vector)
+        is_own = c_type == self.state.resolved_type(array.c_type)
+        unit = ONE if is_own else number(size // element) if size and element and size % element == 0 else None
+        is_vector = not is_own and self.state.width(c_type) > array.width
+        cast = replace(
+            pointer,
+            unit=unit,
+            extents=(),
+            is_vector=is_vector,
+            c_type=c_type,
+            step_bytes=size if unit is None else None,
+        )
+        return cast if unit is None else self._in_elements(cast, element)
+
+    def _in_elements(self, pointer: Pointer, element: int | None) -> Pointer:
+        """A pointer to whole elements, without bytes beyond: what it points to has their alignment, or is no place."""
+        whole = None if element is None else self.state.atoms.shared_out(pointer.rest, element)
+        if not pointer.rest.terms:
+            return pointer
+        offset = self.unknown(pointer) if whole is None else self.state.atoms.canonical(pointer.offset + whole)
+        return replace(pointer, offset=offset, rest=ZERO)

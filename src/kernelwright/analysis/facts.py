@@ -7,7 +7,7 @@ Index arithmetic is polynomials over *atoms*, in one vocabulary for all dialects
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kernelwright.analysis.polynomial import Polynomial
@@ -340,3 +340,7 @@ class KernelFacts:
     helpers: tuple[str, ...]
     """Functions of the file that were followed."""
     opaque: tuple[Opaque, ...]
+    aligned: tuple[tuple[Polynomial, int], ...] = ()
+    """Sizes in bytes that are multiples of a number, or else elements would not be aligned."""
+    viewed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By array, the types of the pointers that it is reached by."""

@@ -77,6 +77,8 @@ class State:
     guards: list[Guard] = field(default_factory=list)
     loops: list[facts.LoopFact] = field(default_factory=list)
     accesses: list[Access] = field(default_factory=list)
+    viewed: dict[str, set[str]] = field(default_factory=dict)
+    """By array, the types of the pointers that it is reached by."""
     reductions: list[facts.Reduction] = field(default_factory=list)
     barriers: list[facts.Barrier] = field(default_factory=list)
     exchanges: list[facts.ThreadExchange] = field(default_factory=list)
@@ -230,6 +232,7 @@ class State:
     ) -> Access:
         """Note that the elements at a pointer are touched."""
         array = self.arrays.get(pointer.array)
+        self.viewed.setdefault(pointer.array, set()).add(pointer.c_type)
         element: Polynomial | None = None
         if kind != "unknown":
             if pointer.unit is None:

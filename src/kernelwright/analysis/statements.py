@@ -85,9 +85,10 @@ class Statements:
             is_float = not node.is_pointer and state.is_float_type(node.c_type)
             state.variables[node.name] = state.atoms.fresh("float" if is_float else "unknown")
             return
-        if node.is_pointer and not isinstance(value, Pointer):
+        if node.is_pointer and not isinstance(value, Pointer) and value != ZERO:
             value = state.atoms.fresh("unknown", state.atoms.sources(value))
-        self.expressions.set_variable(node.name, value, kind)
+        state.variables.pop(node.name, None)
+        self.expressions.set_variable(node.name, self.expressions.pointing_to(value, node.c_type), kind)
         self._note_thread_index(node)
 
     def _note_thread_index(self, node: nodes.Declarator) -> None:
@@ -255,7 +256,7 @@ class Statements:
         state.types = self._bound_types(function, node)
         for parameter, value, kind in zip(function.parameters, values, kinds, strict=False):
             state.declared_types[parameter.name] = "auto" if parameter.is_pointer else parameter.c_type
-            self.expressions.set_variable(parameter.name, value, kind)
+            self.expressions.set_variable(parameter.name, self.expressions.pointing_to(value, parameter.c_type), kind)
         self._bind_template_values(function, node)
         state.inlined.append(function.name)
         self.returned.append([])

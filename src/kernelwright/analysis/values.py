@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kernelwright.analysis.facts import NO_SOURCES, Atom, AtomKind, Relation, Sources
-from kernelwright.analysis.polynomial import Polynomial, named, number
+from kernelwright.analysis.polynomial import ZERO, Polynomial, named, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,12 @@ class Pointer:
     """The extents left of an array of arrays: `tile[i]` of `tile[16][17]` has (17,)."""
     is_vector: bool = False
     """Whether one step is a vector of the array's elements."""
+    c_type: str = ""
+    """What it points to, as the kernel sees it; empty where nothing was cast."""
+    step_bytes: int | None = None
+    """What one step moves by where `unit` is None; None where that is not known either."""
+    rest: Polynomial = ZERO
+    """Bytes beyond the offset, from steps that are no whole elements."""
 
 
 Lanes: TypeAlias = tuple[Polynomial, ...]
@@ -52,6 +59,8 @@ class Atoms:
 
     def __init__(self) -> None:
         self.by_name: dict[str, Atom] = {}
+        self.aligned: dict[tuple[Polynomial, int], None] = {}
+        """Sizes in bytes, and what they are multiples of wherever places in memory are aligned."""
         self._count = 0
 
     def add(self, atom: Atom) -> Polynomial:
@@ -94,7 +103,7 @@ class Atoms:
             case Polynomial():
                 return self._union(value.names)
             case Pointer():
-                return self._union(value.offset.names)
+                return self._union(value.offset.names | value.rest.names)
             case tuple():
                 return self._union(name for item in value for name in item.names)
             case Truth():
@@ -180,6 +189,23 @@ class Atoms:
             return number(dividend.constant % abs(divisor.constant))
         return self._division("remainder", division_name("%", dividend, divisor), dividend, divisor)
 
+    def shared_out(self, value: Polynomial, size: int) -> Polynomial | None:
+        """A number of bytes as a number of elements of a size, term by term; None where threads decide on what is left.
+
+        It is right where each term is a multiple of the size, as places that are aligned for all threads have it.
+        """
+        total = Polynomial()
+        for monomial, coefficient in value.terms:
+            share = math.gcd(coefficient, size)
+            moving = Polynomial.make({tuple(name for name in monomial if not self.is_uniform(named(name))): 1})
+            sizes = Polynomial.make({tuple(name for name in monomial if self.is_uniform(named(name))): 1})
+            if share < size and sizes.constant is not None:
+                return None
+            if share < size:
+                self.aligned[sizes, size // share] = None
+            total += number(coefficient // share) * moving * self.divided(sizes, number(size // share))
+        return total
+
     def _division(self, kind: AtomKind, name: str, dividend: Polynomial, divisor: Polynomial) -> Polynomial:
         if self.is_uniform(dividend) and self.is_uniform(divisor):
             return self.uniform(name, (dividend, divisor))
@@ -212,6 +238,9 @@ class Atoms:
     def merged(self, values: Iterable[Value], *, is_float: bool | None = None) -> Value:
         """A value that may be any of several."""
         kept = list(dict.fromkeys(values))
+        pointers = [value for value in kept if isinstance(value, Pointer)]
+        if len(pointers) == 1 and all(value in (pointers[0], ZERO) for value in kept):
+            return pointers[0]  # or null, where nothing can be reached
         if len(kept) == 1:
             return kept[0]
         sources = Sources()

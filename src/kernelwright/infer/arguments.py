@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernelwright.analysis.analysis import Analysis
@@ -28,6 +28,8 @@ ROWS_OF_A_TABLE = 4096
 """That an index array chooses from, where nothing says how many there are."""
 ELEMENTS_OF_A_PART = 32
 """Between two offsets on average, where nothing says how many there are."""
+
+FROM_MEMORY = "an index is read from memory and computed with"
 
 NOT_FOLLOWED = ("carried", "select", "unknown")
 """Kinds of indices that lie among an array's others, as far as anybody can tell."""
@@ -147,11 +149,11 @@ class ArrayReader:
     def _index_arrays(self) -> Iterator[str]:
         bounds = self.bounds()
         for access in self._accesses:
-            for name in access.element.names if access.element is not None else ():
+            for name in sorted(access.element.names) if access.element is not None else ():
                 yield from self._behind(name, bounds)
         for loop in self.analysis.facts.loops:
             for part in (loop.start, loop.bound):
-                for name in part.names if part is not None else ():
+                for name in sorted(part.names) if part is not None else ():
                     yield from self._behind(name, bounds)
 
     def _behind(self, name: str, bounds: Bounds, depth: int = 0) -> Iterator[str]:
@@ -167,7 +169,7 @@ class ArrayReader:
             parts += [each for each in (loop.start, loop.bound) if each is not None]
         if depth < 6:
             for part in parts:
-                for inner in part.names - {name}:
+                for inner in sorted(part.names - {name}):
                     yield from self._behind(inner, bounds, depth + 1)
 
     def _says_where_to_write(self, array: str) -> bool:
@@ -519,7 +521,7 @@ class ArrayReader:
         if atom is None:
             return name or "its index is not understood"
         words = {
-            "data": "an index is read from memory and computed with",
+            "data": FROM_MEMORY,
             "carried": "an index changes from step to step in a way that is not followed",
             "unknown": "an index is not understood",
             "loop": "a loop's bounds are not understood",
@@ -589,13 +591,8 @@ class ArrayReader:
             text = self.symbols.text(total)
             return None if text is None else (text,)
         (monomial, factor), *_ = total.terms
-        strides: dict[str, int] = dict.fromkeys(monomial, 0)
-        for access in accesses:
-            element = ZERO if access.element is None else self.symbols.plain(access.element)
-            for terms, _ in element.terms:
-                for name in set(monomial) & set(terms):
-                    strides[name] += 1
-        ordered = sorted(monomial, key=lambda name: strides[name])
+        own, all_ = (self._as_strides(monomial, each) for each in (accesses, self._accesses))
+        ordered = sorted(monomial, key=lambda name: (own[name], all_[name]))
         texts = [self.symbols.text(named(name)) for name in ordered]
         if any(text is None for text in texts):
             return None
@@ -605,6 +602,16 @@ class ArrayReader:
         if factor == 1:
             return tuple(kept)
         return (*kept, str(factor)) if self._is_inner(factor, accesses) else (f"{factor} * {kept[0]}", *kept[1:])
+
+    def _as_strides(self, names: tuple[str, ...], accesses: Sequence[Access]) -> dict[str, int]:
+        """By size, how often indices step by it."""
+        strides = dict.fromkeys(names, 0)
+        for access in accesses:
+            element = ZERO if access.element is None else self.symbols.plain(access.element)
+            for terms, _ in element.terms:
+                for name in strides.keys() & set(terms):
+                    strides[name] += 1
+        return strides
 
     def _is_inner(self, factor: int, accesses: list[Access]) -> bool:
         """Whether rows are so many elements apart."""

@@ -19,17 +19,19 @@ from pathlib import Path
 from kernelwright.analysis.analysis import Analysis, analyse
 from kernelwright.analysis.polynomial import ONE
 from kernelwright.errors import KernelwrightError, Location, SpecError, UsageError
-from kernelwright.infer.arguments import ArrayReader
+from kernelwright.infer.arguments import FROM_MEMORY, ArrayReader
 from kernelwright.infer.bounds import Bounds, Unbounded
 from kernelwright.infer.c_types import dtype_of, struct_numbers
 from kernelwright.infer.launch import UNGUARDED, LaunchReader
 from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch, Question
-from kernelwright.infer.sizes import guess_sizes, size_names
+from kernelwright.infer.sizes import guess_sizes, index_names, size_names
 from kernelwright.infer.symbols import Symbols
+from kernelwright.infer.text.compile_options import compile_options
 from kernelwright.infer.text.groups import plain_groups
 from kernelwright.infer.text.host import find_launch
 from kernelwright.infer.text.instances import (
     GUESSED_TYPE,
+    example_arguments,
     guessed_types,
     instance_text,
     launched_types,
@@ -39,18 +41,21 @@ from kernelwright.infer.words import Words
 from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
 from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.includes import includes_in
 from kernelwright.problem.source_scan import KernelParameter, KernelSignature, scan_kernels, used_words
 from kernelwright.problem.toml.file import did_you_mean, read_text
 from kernelwright.scaffold.guesses import argument_names
 from kernelwright.scaffold.problem_folder import SHARED_ARRAY, refuse_header, refuse_impossible_values
 from kernelwright.scaffold.signature import find_kernel
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
-from kernelwright.source.lexer import definitions_of, directives, masked, words_of
+from kernelwright.source.lexer import masked, words_of
 from kernelwright.source.normal.normal_form import normal_form
 
 ONE_SIZE = "n"
 """The size of a kernel that takes none."""
 ELEMENTS = 1 << 20
+
+UNKNOWN_LAUNCH = "not known"
 
 _HALVINGS = 16
 
@@ -100,12 +105,13 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
     source = read_text(file, what="the kernel source") if text is None else text
     refuse_header(source, file)
     entry, said = (None, ()) if given.entry is None else split_instance(given.entry)
-    signature = find_kernel(source, language, file=file, entry=entry)
+    options = {**given.words.texts, **given.words.types}
+    signature = find_kernel(source, language, file=file, entry=entry, defines=options)
     instance = instance_text(source, language, signature.name, said)
     if instance is None and given.asks:
         raise SpecError(
             f"kernel {signature.name!r} is a template, and nothing says which instance is meant",
-            hint=f"name its arguments: {file.name}::{signature.name}<float>",
+            hint=f"name its arguments: {file.name}::{signature.name}{example_arguments(source, signature.name)}",
             location=Location(file, signature.line),
         )
     notes: tuple[str, ...] = ()
@@ -114,17 +120,21 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
         if not said and (guessed := guessed_types(source, language, signature.name)):
             kernel = f"{file.name}::{signature.name}"
             notes = (f"{' and '.join(guessed)}: taken for {GUESSED_TYPE}; name another type, as in {kernel}<half>",)
-        source, signature = instance, find_kernel(instance, language, file=file, entry=signature.name)
+        source = instance
+        signature = find_kernel(instance, language, file=file, entry=signature.name, defines=options)
     plain = plain_groups(source) if language == "cuda" and _is_line(source, signature, given, types) else source
     if plain != source:
-        source, signature = plain, find_kernel(plain, language, file=file, entry=signature.name)
+        source, signature = plain, find_kernel(plain, language, file=file, entry=signature.name, defines=options)
     refuse_impossible_values(source, signature, language, file)
-    macros = _macros_said(source, signature, given.words)
-    analysis = analyse(source, language, entry=signature.name, defines=macros, file=file)
+    macros, open_, told = compile_options(source, signature, language, given.words, file, asks=given.asks)
+    notes = (*notes, *told)
+    analysis = analyse(source, language, entry=signature.name, defines=macros, file=file, views=True)
 
     def found_by(analysis: Analysis) -> Inferred:
         for halvings in range(given.halvings, given.halvings + _HALVINGS):
-            found = _Inference(file, source, language, signature, analysis, given, halvings, notes, types).result()
+            found = _Inference(
+                file, source, language, signature, analysis, given, halvings, notes, types, macros, open_
+            ).result()
             is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
             if is_small or not found.guessed_sizes or found.questions:
                 break
@@ -136,7 +146,7 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
     normal = normal_form(source, language, signature.name, macros)
     if found is not None and normal == source:
         return found
-    other = found_by(analyse(normal, language, entry=signature.name, defines=macros, file=file))
+    other = found_by(analyse(normal, language, entry=signature.name, defines=macros, file=file, views=True))
     return other if found is None or len(other.questions) < len(found.questions) else found
 
 
@@ -150,21 +160,6 @@ def _is_line(source: str, signature: KernelSignature, given: Given, types: Mappi
     names = [each.name for each in signature.parameters or ()]
     host = find_launch(source, signature.name, names, frozenset(given.words.numbers), types)
     return len(given.block or (host.block if host is not None else ())) == 1
-
-
-def _macros_said(source: str, signature: KernelSignature, words: Words) -> dict[str, str]:
-    """Numbers that are said of what the file uses and leaves to compile options: `TOPK` of `-DTOPK=8`."""
-    code = masked(source)
-    defined = {each.name for each in definitions_of(code)}
-    parameters = {each.name for each in signature.parameters or ()}
-    guarded = {each.guarded for each in directives(code)}
-    parameters |= {name for each in definitions_of(code) for name in each.parameters or ()}
-    return {
-        name: words.texts.get(name, str(number))
-        for name, number in words.numbers.items()
-        if name not in parameters and name in words_of(code) and (name in guarded or name not in defined)
-        and not re.search(rf"\b(?:int|long|unsigned|size_t|float|auto|const)\s+{name}\b", code)
-    }  # fmt: skip
 
 
 class _Inference:
@@ -181,10 +176,13 @@ class _Inference:
         halvings: int,
         instance_notes: tuple[str, ...],
         types: Mapping[str, str],
+        macros: Mapping[str, str],
+        open_types: Sequence[str],
     ) -> None:
         """`halvings`: of the sizes that nobody says; `instance_notes`: what is guessed of a template's instance.
 
-        `types`: by name, what a type of the launching code is.
+        `types`: by name, what a type of the launching code is. `macros`: what compile options say; `open_types`: the
+        types that they have to say.
         """
         self._instance_notes = instance_notes
         self._file = file
@@ -194,12 +192,16 @@ class _Inference:
         self._analysis = analysis
         self._given = given
         self._words = given.words
-        self._macros = _macros_said(source, signature, given.words)
+        self._macros = macros
         self._halvings = halvings
         self._parameters = signature.parameters or ()
         shown = argument_names(self._parameters)
         self._shown = {each.name: name for each, name in zip(self._parameters, shown, strict=True)}
-        self._questions: list[Question] = []
+        self._questions = [
+            Question(f"{name}=TYPE", f"a compile option says what {name!r} is, or a header that is not beside the file")
+            for name in open_types if name not in macros
+        ]  # fmt: skip
+        self._open_types = open_types
         self._guessed: set[str] = set()
         self._launch_sizes: dict[str, int] = {}
         """Sizes that a person says and no argument has: `rows` of a launch of as many blocks."""
@@ -220,13 +222,17 @@ class _Inference:
         arguments: dict[str, InferredArgument] = {}
         steps = 1
         if launch is not None:
+            self._require_alignment()
             reader = ArrayReader(
                 self._analysis, self._language, {each.name: each for each in self._parameters if each.is_pointer},
                 self._symbols, self._words, self._spare(), self._given.asks,
             )  # fmt: skip
             arguments = reader.arguments(self._dtypes, self._shown)
-            self._questions += reader.questions
+            is_open = bool(self._ask_for_options()) or launch.origin == UNKNOWN_LAUNCH
+            self._questions += [each for each in reader.questions if not is_open or each.why.endswith(FROM_MEMORY)
+                                or not each.word.endswith("=ELEMENTS")]  # fmt: skip
             self._guessed |= reader.guessed_sizes
+            self._ask_for_mixed_bytes(arguments)
             self._refuse_nothing_written(arguments)
             if not launch.shared_bytes:
                 launch = self._with_shared_bytes(launch, reader.bounds())
@@ -237,7 +243,7 @@ class _Inference:
             entry=self._signature.name,
             source=self._source,
             arguments=tuple(self._argument(each, arguments) for each in self._parameters),
-            launch=launch or InferredLaunch(("1",), ("1",), "not known", "not known"),
+            launch=launch or InferredLaunch(("1",), ("1",), UNKNOWN_LAUNCH, UNKNOWN_LAUNCH),
             sizes=dict(self._symbols.values),
             guessed_sizes=frozenset(self._guessed),
             questions=tuple(self._questions),
@@ -246,6 +252,41 @@ class _Inference:
             notes=tuple(self._left_out()),
             options=tuple(f"-D{name}={text}" for name, text in self._macros.items()),
         )
+
+    def _require_alignment(self) -> None:
+        """Refuse sizes in bytes by which elements would not be aligned: `pitch=30` of rows of floats."""
+        for value, size in self._analysis.facts.aligned:
+            known = self._symbols.number(value)
+            if known is not None and known % size:
+                raise UsageError(
+                    f"'{value}' counts bytes of numbers, so it is a multiple of {size}; {known} is none",
+                    hint=f"say a multiple of {size}",
+                )
+
+    def _ask_for_mixed_bytes(self, arguments: Mapping[str, InferredArgument]) -> None:
+        """Ask for bytes that the kernel reads as numbers of several types, as none of which they can be drawn."""
+        for name, each in arguments.items():
+            own = next(parameter.c_type for parameter in self._parameters if parameter.name == name)
+            types = self._analysis.facts.viewed.get(name, frozenset()) - {""}
+            is_mixed = each.dtype.item_bytes == 1 and len(types) > 1 and own not in types and each.role != "output"
+            if is_mixed and not each.file and self._given.asks:
+                why = f"its bytes are read as {' and '.join(sorted(types))}, so they cannot be drawn at random"
+                self._questions.append(Question(f"{name}=FILE.npy", why))
+
+    def _ask_for_options(self) -> list[Question]:
+        """Ask for numbers in indices, loops and extents that only a compile option can say: `DK` of `-DDK=64`."""
+        facts, code = self._analysis.facts, masked(self._source)
+        if not self._given.asks or any(each.is_quoted for each in includes_in(self._source)):
+            return []
+        known = {*self._shown, *self._symbols.fixed, *self._symbols.values, *self._macros}
+        names = [
+            name
+            for name in sorted(index_names(facts) & frozenset(words_of(code)) - known)
+            if facts.atoms[name].kind == "size" and not re.search(rf"\b\w+\s+{name}\s*[=;]", code)
+        ]
+        asked = [Question(f"{name}=NUMBER", f"the file leaves {name!r} to a compile option") for name in names]
+        self._questions += asked
+        return asked
 
     def _threads(self, launch: InferredLaunch) -> int:
         texts = (*launch.grid, *launch.block)
@@ -261,18 +302,25 @@ class _Inference:
         return InferredArgument(shown, "scalar", dtype, value=value, note=self._notes.get(parameter.name, ""))
 
     def _left_out(self) -> list[str]:
-        others = [
-            f"{each.name} (line {each.line}: {', '.join(p.name for p in each.parameters or ()) or 'no parameters'})"
-            for each in scan_kernels(self._source, self._language)
-            if each.name != self._signature.name and each.body != self._signature.body
-        ]
-        kept = [f"left out, with the arguments that only they take: {', '.join(others)}"] if others else []
+        kernels = scan_kernels(self._source, self._language)
+        own, body = self._signature.name, self._signature.body
+        taken = {each.name: [p.name for p in each.parameters or ()] or ["no parameters"] for each in kernels}
+        lines = {each.name: each.line for each in kernels if each.name != own and each.body != body}
+        others = {name: f"{name} (line {line}: {', '.join(taken[name])})" for name, line in lines.items()}
+        kept = [f"left out, with the arguments that only they take: {', '.join(others.values())}"] if others else []
         return [*kept, *self._instance_notes]
 
     # -- by value ------------------------------------------------------------------------------------
 
     def _dtype(self, parameter: KernelParameter) -> Dtype:
-        found = dtype_of(parameter.c_type, self._analysis, self._language)
+        c_type = self._macros.get(parameter.c_type, parameter.c_type)
+        found = dtype_of(c_type, self._analysis, self._language)
+        if parameter.is_pointer and (found is None or found.item_bytes == 1):
+            found = (
+                dtype_of(self._analysis.facts.arrays[parameter.name].c_type, self._analysis, self._language) or found
+            )
+        if found is None and c_type in self._open_types:
+            found = DTYPES["float32"]  # while it is asked
         if found is not None:
             return found
         struct = struct_numbers(parameter.c_type, self._analysis, self._language) if parameter.is_pointer else None
@@ -430,10 +478,11 @@ class _Inference:
             found = self._by_launch_size(found)
         if isinstance(found, Question):
             if self._given.asks:
-                self._questions.append(found)
-                return None
+                self._questions.append(found)  # and what else is to be asked, for one block
             block, _ = reader.block()
-            found = InferredLaunch(("1",) * len(block), tuple(map(str, block)), "not known", f"the grid: {found.why}")
+            found = InferredLaunch(
+                ("1",) * len(block), tuple(map(str, block)), UNKNOWN_LAUNCH, f"the grid: {found.why}"
+            )
         array = reader.overrun(tuple(map(int, found.block)))
         is_said = bool(self._given.block) or (self._host is not None and bool(self._host.block))
         if array and self._given.asks and not is_said:
@@ -520,6 +569,7 @@ class _Inference:
             for name in sorted(expression.names - self._symbols.values.keys()) if not self._given.asks else ():
                 self._symbols.values[name] = ELEMENTS >> self._halvings
                 self._guessed.add(name)
+            self._enlarge_guesses(expression)
             value = self._value(text, what="the grid")
             if value is None:
                 unknown = sorted(expression.names - self._symbols.values.keys())
@@ -531,6 +581,15 @@ class _Inference:
                 value,
             )
         return is_known
+
+    def _enlarge_guesses(self, expression: Expression) -> None:
+        """Double the sizes that nobody said until an extent has a block: `n // 128`."""
+        guessed = expression.names & self._guessed
+        for _ in range(_HALVINGS if guessed and expression.names <= self._symbols.values.keys() else 0):
+            value = expression.evaluate(self._symbols.values)
+            if isinstance(value, str) or value >= 1:
+                break
+            self._symbols.values.update({name: 2 * self._symbols.values[name] for name in guessed})
 
     def _with_shared_bytes(self, launch: InferredLaunch, bounds: Bounds) -> InferredLaunch:
         """Dynamic shared memory that nobody sized: as much as is touched, or one element a thread.

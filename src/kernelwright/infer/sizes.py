@@ -33,8 +33,21 @@ def size_names(names: Sequence[str], facts: KernelFacts) -> frozenset[str]:
     for guard in facts.guards:
         for comparison in guard.comparisons:
             polynomials += [comparison.left, comparison.right]
-    used = {name for each in polynomials if each is not None for term, _ in each.terms for name in term}
-    return frozenset(names) & used
+    return frozenset(names) & {name for each in polynomials if each is not None for name in each.names}
+
+
+def index_names(facts: KernelFacts) -> frozenset[str]:
+    """What the ends of loops, the elements that are touched, and the extents of arrays are made of, parts as well."""
+    polynomials = [each.bound for each in facts.loops] + [each.element for each in facts.accesses]
+    polynomials += [extent for each in facts.arrays.values() for extent in each.extents]
+    waiting = [name for each in polynomials if each is not None for name in each.names]
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [inner for part in facts.atoms[name].parts for inner in part.names]
+    return frozenset(found)
 
 
 def _is_window(name: str, facts: KernelFacts) -> bool:

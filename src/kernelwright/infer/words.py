@@ -1,13 +1,14 @@
-"""The words behind a kernel's name: `rows=2048`, `eps=1e-5`, `table=5000x64`, `labels=0..999`, `ids=ids.npy`."""
+"""The words behind a kernel's name: `rows=2048`, `table=5000x64`, `labels=0..999`, `ids=ids.npy`, `T=half`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelwright.errors import UsageError
+from kernelwright.problem.dtypes import dtype_of_c_type
 
 _NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _EXTENTS = re.compile(r"\d+(?:x\d+)+")
@@ -29,11 +30,13 @@ class Words:
     """Files of arrays: `ids=ids.npy`."""
     texts: Mapping[str, str]
     """Numbers as they are written."""
+    types: Mapping[str, str] = field(default_factory=dict)
+    """Types that compile options say: `T=float`."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Everything that is named."""
-        return tuple(dict.fromkeys((*self.numbers, *self.extents, *self.ranges, *self.files)))
+        return tuple(dict.fromkeys((*self.numbers, *self.extents, *self.ranges, *self.files, *self.types)))
 
 
 def read_words(words: Sequence[str]) -> Words:
@@ -42,7 +45,7 @@ def read_words(words: Sequence[str]) -> Words:
     Raises:
         UsageError: one is no `NAME=VALUE`, a value cannot be read, or a name is said twice.
     """
-    found = Words({}, {}, {}, {}, {})
+    found = Words({}, {}, {}, {}, {}, {})
     kinds: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -63,6 +66,7 @@ def _read(found: Words, name: str, value: str, word: str) -> str:
     assert isinstance(found.ranges, dict)
     assert isinstance(found.files, dict)
     assert isinstance(found.texts, dict)
+    assert isinstance(found.types, dict)
     if _EXTENTS.fullmatch(value):
         found.extents[name] = tuple(int(part) for part in value.split("x"))
         return "extents"
@@ -78,10 +82,13 @@ def _read(found: Words, name: str, value: str, word: str) -> str:
     if value in ("true", "false"):
         found.numbers[name] = int(value == "true")
         return "number"
+    if any(dtype_of_c_type(value, language) is not None for language in ("opencl", "cuda", "hip")):
+        found.types[name] = value
+        return "type"
     if not _NUMBER.fullmatch(value):
         raise UsageError(
             f"the value in {word!r} is no number",
-            hint="say a number, extents like 5000x64, a range like 0..999, or a .npy file",
+            hint="say a number, extents like 5000x64, a range like 0..999, a .npy file, or a type",
         )
     is_hexadecimal = "x" in value.lower()
     is_whole = is_hexadecimal or re.fullmatch(r"[-+]?\d+", value)

@@ -233,7 +233,7 @@ def fits_c_type(dtype: Dtype, spelling: str, language: Language, *, is_pointer: 
     """Whether a kernel parameter of C type `spelling` can hold `dtype`; true for a type not built in.
 
     Behind a pointer floats may be seen as integers of their width, and integers as floats: atomics that compare and
-    swap the bits of a float are written so.
+    swap the bits of a float are written so. Behind a pointer to bytes anything may lie.
     """
     if spelling == "void":
         return True
@@ -241,7 +241,8 @@ def fits_c_type(dtype: Dtype, spelling: str, language: Language, *, is_pointer: 
     if found is None or found.name == dtype.name or found.name in _CARRIERS.get(dtype.name, ()):
         return True
     kinds = {"float" if each.kind == "float" else "integer" if each.is_integer else "bool" for each in (dtype, found)}
-    return is_pointer and kinds == {"float", "integer"} and dtype.item_bytes == found.item_bytes
+    is_alike = kinds == {"float", "integer"} and dtype.item_bytes == found.item_bytes
+    return is_pointer and (is_alike or found.name in ("int8", "uint8"))
 
 
 # Values

@@ -7,7 +7,7 @@ body, in which the qualifiers that the grammar does not know are blanked out at 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from kernelwright.problem.source_scan import (
 from kernelwright.problem.toml.file import did_you_mean
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import masked, without_directives
+from kernelwright.source.preprocess import preprocess
 
 __all__ = [
     "KernelParameter",
@@ -66,8 +67,12 @@ def read_kernels(source: str, language: Language, *, file: Path) -> tuple[Kernel
     return kernels
 
 
-def find_kernel(source: str, language: Language, *, file: Path, entry: str | None) -> KernelSignature:
+def find_kernel(
+    source: str, language: Language, *, file: Path, entry: str | None, defines: Mapping[str, str] | None = None
+) -> KernelSignature:
     """The kernel called `entry`, or the only one; with readable parameters.
+
+    Where `#if` chooses between several, it is the one that is compiled with `defines`.
 
     Raises:
         SpecError: there is no such kernel, there are several and `entry` is None, or the parameters cannot be read.
@@ -95,7 +100,18 @@ def find_kernel(source: str, language: Language, *, file: Path, entry: str | Non
             hint="write problem.toml by hand, with the arguments in the kernel's order",
             location=Location(file, found[0].line),
         )
-    return readable[0]
+    return readable[0] if len(readable) == 1 else _compiled(source, language, readable, defines or {})
+
+
+def _compiled(
+    source: str, language: Language, kernels: Sequence[KernelSignature], defines: Mapping[str, str]
+) -> KernelSignature:
+    """Of several kernels of one name, the first whose name the preprocessor leaves in the text."""
+    data = source.encode("utf-8", "surrogatepass")
+    starts = [each.span.start for each in preprocess(source, language, defines=defines).tokens
+              if each.text == kernels[0].name]  # fmt: skip
+    lines = {data.count(b"\n", 0, start) + 1 for start in starts}
+    return next((each for each in kernels if each.line in lines), kernels[0])
 
 
 # Reads and writes

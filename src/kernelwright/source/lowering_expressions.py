@@ -67,6 +67,7 @@ class ExpressionLowering:
             "null": self._literal,
             "char_literal": self._literal,
             "string_literal": self._literal,
+            "user_defined_literal": self._half_literal,
             "parenthesized_expression": self._inner,
             "condition_clause": self._inner,
             "unary_expression": self._unary,
@@ -129,6 +130,15 @@ class ExpressionLowering:
         if value is not None and digits != text:
             value = -value
         return nodes.Literal(self.place(node), text, value)
+
+    def _half_literal(self, node: _Node) -> nodes.Expression:
+        """`1.5h` of OpenCL, which the grammar takes for a number with an operator of its own."""
+        is_half = re.fullmatch(r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[hH]", self.text(node))
+        return (
+            nodes.Literal(self.place(node), self.text(node), None)
+            if is_half
+            else self.opaque(node, in_words(node.type))
+        )
 
     def _inner(self, node: _Node) -> nodes.Expression:
         inner = [child for child in node.named_children if child.type != "comment"]

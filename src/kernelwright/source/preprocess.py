@@ -7,6 +7,7 @@ Macros under `#ifndef` of their own name that stand for an integer are parameter
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,16 @@ from types import MappingProxyType
 
 from kernelwright.source.if_conditions import condition_value
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import Token, group_end, next_sign, tokens_of, without_blanks
+from kernelwright.source.lexer import (
+    Token,
+    directives,
+    group_end,
+    masked,
+    next_sign,
+    tokens_of,
+    without_blanks,
+    words_of,
+)
 from kernelwright.source.macros import Expander, Macro, macro_of, predefined
 from kernelwright.source.span import Span
 
@@ -141,6 +151,30 @@ _ATTRIBUTES = frozenset((
 ))  # fmt: skip
 
 
+_RESERVED = ("_", "cl_", "CL_", "FP_", "POCL", "PoCL")
+"""How names begin that compilers define."""
+_ASKED = re.compile(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|\s(\w+))")
+
+
+def switches(source: str) -> frozenset[str]:
+    """Names of which a file asks only whether they are defined, and that neither a header nor a compiler defines."""
+    code = masked(source)
+    asked: list[str] = []
+    for each in directives(code):
+        if each.word == "include":
+            return frozenset()
+        if each.word in ("ifdef", "ifndef", "elifdef", "elifndef"):
+            asked += words_of(each.rest)[:1]
+        elif each.word in ("if", "elif"):
+            asked += [first or second for first, second in _ASKED.findall(each.rest)]
+    words = words_of(code)
+    return frozenset(
+        name
+        for name in set(asked) - _OTHER_PLATFORMS
+        if words.count(name) == asked.count(name) and not name.startswith(_RESERVED)
+    )
+
+
 def preprocess(source: str, language: Language, *, defines: Mapping[str, str] | None = None) -> Expanded:
     """What the compiler would see of a source, as far as its own text says; any text can be given.
 
@@ -150,7 +184,7 @@ def preprocess(source: str, language: Language, *, defines: Mapping[str, str] | 
         defines: macros from outside, as with `-D`.
     """
     data = source.encode("utf-8", "surrogatepass").decode("latin-1")
-    reader = _Reader(list(tokens_of(data)), language, defines or {})
+    reader = _Reader(list(tokens_of(data)), language, defines or {}, switches(source))
     reader.read()
     writer = _Writer(language)
     writer.write(reader.result, reader.pragmas)
@@ -187,10 +221,13 @@ class _Branch:
 class _Reader:
     """Follows directives, expands the rest."""
 
-    def __init__(self, tokens: list[Token], language: Language, defines: Mapping[str, str]) -> None:
+    def __init__(
+        self, tokens: list[Token], language: Language, defines: Mapping[str, str], switches: frozenset[str]
+    ) -> None:
         self.tokens = tokens
         self.language = language
         self.given = frozenset(defines)
+        self.switches = switches
         of_device = {name: text for name, text in _OF_THE_DEVICE.items() if not self._is_elsewhere(name)}
         self.expander = Expander(predefined({**of_device, **_PREDEFINED[language], **defines}))
         self.outside = frozenset(self.expander.macros)
@@ -344,7 +381,7 @@ class _Reader:
 
     def _outside(self, names: Sequence[str]) -> str:
         for name in names:
-            if self._is_elsewhere(name):
+            if self._is_elsewhere(name) or name in self.switches:
                 continue
             if name in _OF_THE_DEVICE and name not in self.given:
                 return f"depends on {name}, which the compiler defines"

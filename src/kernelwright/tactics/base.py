@@ -34,6 +34,7 @@ from kernelwright.source import nodes
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import directives, masked, words_of
 from kernelwright.source.normal.normal_form import normal_form
+from kernelwright.source.preprocess import switches
 from kernelwright.source.span import Span
 from kernelwright.template.header import Header
 
@@ -219,11 +220,17 @@ class Subject:
 
     @cached_property
     def defines(self) -> Mapping[str, str]:
-        """Macros that compile options say and the source does not, by name; not those whose value is an expression."""
+        """Macros that compile options say and the source does not, by name; not those whose value is an expression.
+
+        Where the source asks only whether one is defined, its value does not matter.
+        """
         options = (*self.header.options, *self.problem.kernel.options)
         said = {found[1]: found[2] or "1" for each in options if (found := _DEFINE.fullmatch(each.strip()))}
         own = {each.definition.name for each in directives(masked(self.source)) if each.definition is not None}
-        return {name: text for name, text in said.items() if name not in own and self.header.parameter(name) is None}
+        always = {*self.header.defines, *(each.name for each in self.header.parameters)} & switches(self.source)
+        return dict.fromkeys(always, "1") | {
+            name: text for name, text in said.items() if name not in own and self.header.parameter(name) is None
+        }
 
     @cached_property
     def pattern(self) -> Pattern:

@@ -74,6 +74,21 @@ def instance_text(source: str, language: Language, kernel: str, said: Sequence[s
     return None
 
 
+def example_arguments(source: str, kernel: str) -> str:
+    """A template's arguments as a person would write them: `<float, NUMBER, true>`."""
+    code = masked(source)
+    found = _template_of(code, kernel)
+    inner = "" if found is None else code[code.index("<", found[0]) + 1 : found[2] - 1]
+    texts = []
+    for (name, default, is_type), text in zip(() if found is None else found[1], _parts(inner), strict=False):
+        is_number = re.match(r"(?:const\s+)?(?:unsigned|signed|u?int\w*|long|short|size_t)\b", text)
+        if not default:
+            texts.append(
+                "float" if is_type else "true" if re.match(r"bool\b", text) else "NUMBER" if is_number else name
+            )
+    return f"<{', '.join(texts) or 'float'}>"
+
+
 def guessed_types(source: str, language: Language, kernel: str) -> tuple[str, ...]:
     """The template's types that no launch in the file says, which `instance_text` takes for floats."""
     code = masked(source)

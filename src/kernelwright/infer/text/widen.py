@@ -33,6 +33,7 @@ _CAST = re.compile(
     r"((?:(?:unsigned|signed|long)\s+)*[A-Za-z_]\w*)(?:\s*<[^<>();]*>)?(?:\s*const)?\s*[*&]\s*(?:__restrict__\s*)?[>)]"
 )
 """A cast of a pointer; a parameter's type in a list alone looks like one, and is one of floats or of none."""
+_CAST_TO_FLOATS = rf"[(<]\s*(?:(?:__global|global|const|volatile)\s+)*{_FLOATS}\d*\s*(?:const\s*)?\*\s*[)>]"
 _ALIAS = re.compile(
     r"\btypedef\s+(?:const\s+|unsigned\s+)*(\w+)\s+(\w+)\s*;|\busing\s+(\w+)\s*=\s*(?:const\s+|unsigned\s+)*(\w+)\s*;"
 )
@@ -42,6 +43,10 @@ _WHOLE = re.compile(
 )
 _BYTES = re.compile(r"\bmemcpy\s*\([^;]*,\s*\d+\s*\)|\(\s*\w+\s*\*\s*\)\s*\(\s*\w+\s*\+")
 """Places or amounts in bytes."""
+_TO_BYTES = re.compile(
+    r"\b(?:u?char|u?int8_t|void)\s*(?:const\s*)?\*\s*(?:__restrict__|restrict|const)?\s*\w+\s*[,;=)]"
+)
+"""A pointer to bytes."""
 
 _WORDS: Mapping[str, str] = MappingProxyType({
     "float": "double", "half": "double", "__half": "double", "__nv_bfloat16": "double", "bfloat16": "double",
@@ -104,7 +109,7 @@ def _moves_other_types(code: str) -> bool:
 
     With doubles these are no longer of the same size. A type that is not known may hold integers.
     """
-    if _BYTES.search(code):
+    if _BYTES.search(code) or (_TO_BYTES.search(code) and re.search(_CAST_TO_FLOATS, code)):
         return True
     aliases = {each[2] or each[3]: each[1] or each[4] for each in _ALIAS.finditer(code)}
     is_narrow = bool(_NARROW.search(code))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import barrier_scope
 from kernelwright.source.edits import Edit, insertion
-from kernelwright.source.normal.draft import KernelText, LeftAsIs, declared, in_one_line, renamed
+from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_one_line, renamed
 from kernelwright.source.normal.inlining import is_value, meets
 
 
@@ -61,7 +61,7 @@ def _broadcast(draft: KernelText, declaration: nodes.Declaration, own: nodes.Dec
     if not isinstance(statements[index], nodes.If):
         raise LeftAsIs("all threads give it a value")
     moving = sorted(_names(assigns[0].value) - uniform_names(draft))
-    variable = declared(draft.kernel).get(moving[0]) if len(moving) == 1 else None
+    variable = draft.variables(draft.kernel).get(moving[0]) if len(moving) == 1 else None
     if variable is None or variable.c_type != own.c_type or variable.is_pointer or not is_value(assigns[0].value):
         raise LeftAsIs("its value is made of several")
     return _Broadcast(declaration, own, assigns[0], index, barrier, moving[0])

@@ -63,6 +63,16 @@ class KernelText:
                     waiting.append(helper)
         return tuple(found.values())
 
+    @cached_property
+    def _declared(self) -> dict[int, Mapping[str, nodes.Declarator | nodes.FunctionParameter]]:
+        return {}
+
+    def variables(self, function: nodes.Function) -> Mapping[str, nodes.Declarator | nodes.FunctionParameter]:
+        """`declared` of a function of the file, found once."""
+        if id(function) not in self._declared:
+            self._declared[id(function)] = declared(function)
+        return self._declared[id(function)]
+
     def text(self, node: nodes.Node | nodes.Function | nodes.FunctionParameter) -> str:
         """What the source says there.
 

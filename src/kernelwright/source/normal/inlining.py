@@ -17,7 +17,6 @@ from kernelwright.source.normal.draft import (
     KernelText,
     LeftAsIs,
     as_type,
-    declared,
     in_one_line,
     in_parentheses,
     is_pure,
@@ -85,7 +84,7 @@ def _called(draft: KernelText, function: nodes.Function, node: nodes.Node) -> _C
             return _method(draft, function, receiver, method, arguments)
         case nodes.Element(base=nodes.Name() as receiver, index=index):
             return _method(draft, function, receiver, "operator[]", (index,))
-        case nodes.Call(function=name, arguments=arguments) if name in declared(function):
+        case nodes.Call(function=name, arguments=arguments) if name in draft.variables(function):
             return _method(draft, function, nodes.Name(node.place, name), "operator()", arguments)
         case nodes.Call(function=name) if name in draft.helpers:
             helper = draft.helpers[name]
@@ -188,7 +187,7 @@ class _Inlined:
             if parameter.is_reference and not parameter.is_const:
                 raise LeftAsIs("a reference to what has no place")
         uses = sum(isinstance(each, nodes.Name) and each.name == parameter.name for each in nodes.walk(body))
-        variable = declared(self.caller).get(argument.name) if isinstance(argument, nodes.Name) else None
+        variable = self.draft.variables(self.caller).get(argument.name) if isinstance(argument, nodes.Name) else None
         is_same = variable is not None and variable.c_type == c_type and variable.is_pointer == parameter.is_pointer
         if not is_changed and instance is None and (is_same or isinstance(argument, nodes.Literal)):
             self.values[parameter.name] = text if is_same else as_type(c_type, text)

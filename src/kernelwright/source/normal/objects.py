@@ -129,6 +129,8 @@ def split_objects(draft: KernelText) -> list[Edit]:
 
 def _split(draft: KernelText, function: nodes.Function, node: nodes.Declaration) -> list[Edit]:
     edits, lines = [], []
+    if all(instance_of(draft, each.c_type) is None for each in node.declarators):
+        return []
     first = _first_values(function, node)
     for each in node.declarators:
         instance = instance_of(draft, each.c_type)

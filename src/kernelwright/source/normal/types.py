@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelwright.source import nodes
-from kernelwright.source.normal.draft import KernelText, LeftAsIs, declared, renamed
+from kernelwright.source.normal.draft import KernelText, LeftAsIs, renamed
 
 _FLOAT = re.compile(r"[\d.]+(?:[eE][-+]?\d+)?[fF]")
 
@@ -41,7 +41,7 @@ def instance_of(draft: KernelText, c_type: str) -> Instance | None:
 
 def variable_instance(draft: KernelText, function: nodes.Function, node: nodes.Node) -> Instance | None:
     """The struct that a variable is; None for what is no variable, or none of a struct."""
-    variable = declared(function).get(node.name) if isinstance(node, nodes.Name) else None
+    variable = draft.variables(function).get(node.name) if isinstance(node, nodes.Name) else None
     if variable is None or variable.is_pointer or (isinstance(variable, nodes.Declarator) and variable.extents):
         return None
     return instance_of(draft, variable.c_type)
@@ -85,7 +85,7 @@ def type_of(draft: KernelText, function: nodes.Function, node: nodes.Expression,
         case nodes.Literal(text=text, value=value):
             return "int" if value is not None else "float" if _FLOAT.fullmatch(text) else None
         case nodes.Name(name=name):
-            variable = declared(function).get(name)
+            variable = draft.variables(function).get(name)
             is_array = isinstance(variable, nodes.Declarator) and bool(variable.extents)
             if variable is not None and (variable.is_pointer or is_array) == is_pointer and variable.c_type != "auto":
                 return variable.c_type
