@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelwright.analysis.facts import LoopFact
+from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, Monomial, Polynomial, named, number
 from kernelwright.analysis.values import division_name
 from kernelwright.tactics.base import Subject, Unfit
@@ -51,6 +51,8 @@ class Places:
     known: dict[str, Ints] = field(default_factory=dict)
     needed: list[Polynomial] = field(default_factory=list)
     """What is below 0 in the places that there are, as far as that differs from block to block."""
+    cut: set[str] = field(default_factory=set)
+    """Indices of loops that may make more steps than there are here."""
 
     def __post_init__(self) -> None:
         sizes = [each.constant or 0 for each in block_extents(self.subject).values()]
@@ -84,6 +86,8 @@ class Places:
                 counts = np.minimum(counts, -(-(columns.get((), np.zeros_like(start)) - start) // pace[0]))
             else:
                 self.needed.append(named(loop.atom) - end)
+        if (counts > most // int(pace[0])).any():
+            self.cut.add(loop.atom)
         counts = np.maximum(counts, 0)
         if counts.sum() > MAX_PLACES:
             raise Unfit("too many threads and steps to look at each")
@@ -105,6 +109,32 @@ class Places:
         except Unfit:
             return []
         return [each + more for each in found]
+
+    def has_all(self, access: Access) -> bool:
+        """Whether steps that are not here touch nothing of a tile, or what others do; asked before `keep`."""
+        if not self.cut:
+            return True
+        assert access.element is not None
+        facts, value = self.subject.analysis.facts, plain(self.subject, access.element)
+        loops = [facts.loops[index] for index in access.loops]
+        bounds = [each for loop in loops for each in (loop.start, loop.bound) if each is not None]
+        held = [side for index in access.guards for each in facts.guards[index].comparisons
+                for side in (each.left, each.right)]  # fmt: skip
+        for name in self.cut:
+            factor, is_same = value.coefficient(name), access.kind == "read" and not self._depends(value, name)
+            if any(self._depends(each, name) for each in (*bounds, *(held if is_same else ()))):
+                return False
+            if is_same:
+                continue
+            if factor is None or (factor.constant or 0) < 1 or self._depends(value - factor * named(name), name):
+                return False
+        return bool((self.integers(value) >= 0).all())
+
+    def _depends(self, value: Polynomial, on: str) -> bool:
+        atoms = self.subject.analysis.facts.atoms
+        return on in value.names or any(
+            self._depends(part, on) for name in value.names if name in atoms for part in atoms[name].parts
+        )
 
     def keep(self, mask: NDArray[np.bool_]) -> None:
         """Only the places where `mask` is true."""
