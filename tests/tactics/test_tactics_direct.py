@@ -367,8 +367,6 @@ def test_other_ways_to_stage_compute_the_same(
 
 BAKED = {
     "a place that blocks decide on": FILTER.replace("s += t[l + R + j]", "s += l * t[l + R + j]"),
-    "a macro for the block": "#define BLOCK 64\n"
-    + FILTER.replace("64", "BLOCK").replace("s += t", "s += l % BLOCK * t"),
     "a macro for the block and its threads": "#define BLOCK 64\n"
         + FILTER.replace("64", "BLOCK").replace("x = get_global_id(0)", "x = get_group_id(0) * BLOCK + l"),
 }  # fmt: skip
@@ -442,6 +440,29 @@ def test_an_array_that_is_passed_twice_is_left_alone(tmp_path: Path) -> None:
     step = replace(subject.header.steps[0], arguments=("o", "o", "n"))
     with pytest.raises(Unfit, match="two pointers"):
         direct(replace(subject, header=replace(subject.header, steps=(step,))))
+
+
+TABLE = next(each for each in CASES if each.name == "table_of_any_length")
+UNSEEN = {
+    "a read that goes slower than its loop": ("s[k] * a[i]", "s[k / 4] * a[i]"),
+    "a read that begins far before": ("s[k] * a[i]", "s[k - 1000] * a[i]"),
+    "copies that come back": ("s[k] = b[k]", "s[k % 32] = b[k]"),
+    "copies that go slower than their loop": ("s[k] = b[k]", "s[k / 64] = b[k]"),
+    "one place for all steps": ("s[k] = b[k]", "s[get_local_id(0)] = b[k]"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), UNSEEN.values(), ids=UNSEEN)
+def test_loops_of_any_length_are_left_alone_where_not_all_steps_are_seen(old: str, new: str, tmp_path: Path) -> None:
+    source = TABLE.source.replace(old, new)
+    assert source != TABLE.source
+    with pytest.raises(Unfit, match=r"go on after|not filled|with different elements|no one index"):
+        direct(subject_of(replace(TABLE, source=source), tmp_path))
+
+
+def test_what_is_said_of_a_loop_of_copies_goes_with_it(tmp_path: Path) -> None:
+    source = FILTER.replace("  t[l + R] =", "#pragma unroll\n  for (int q = 0; q < 1; q++) t[l + R] =")
+    assert "#pragma" not in direct(subject_of(replace(FILTERED, source=source), tmp_path)).source
 
 
 def test_a_refusal_says_its_line(tmp_path: Path) -> None:

@@ -491,6 +491,7 @@ class _Staged:
                 if not each.place.is_exact:
                     raise Unfit(f"line {span.line(self._subject.source)}: a macro copies or waits")
                 yield Edit(span, "" if isinstance(statement, nodes.Block) else ";")
+                yield from (Edit(mark.span, "") for mark in (each.pragmas if isinstance(each, nodes.Loop) else ()))
             elif isinstance(each, nodes.Evaluate | nodes.Declaration | nodes.Return):
                 line = span.line(self._subject.source)
                 raise Unfit(f"line {line}: copies do more than copy")

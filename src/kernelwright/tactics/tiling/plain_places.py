@@ -241,8 +241,37 @@ def _with_sizes(subject: Subject, asked: Sequence[tuple[nodes.Node, str]], kept:
     return replace(subject, source=apply(subject.source, edits))
 
 
+def _asked_apart(subject: Subject) -> set[str]:
+    """What the kernel asks of its threads, but for `blockIdx.x * blockDim.x + threadIdx.x`."""
+    body = subject.analysis.function.body
+    whole = [each.place.span for each in nodes.walk(body) if _is_global(each)]
+    return {query_text(each) for each in nodes.walk(body)
+            if query_text(each) and not any(span.contains(each.place.span) for span in whole)}  # fmt: skip
+
+
+def _is_global(node: nodes.Node) -> bool:
+    """Whether an expression is a thread's place among all."""
+    match node:
+        case nodes.Binary(operator="+", left=nodes.Binary(operator="*", left=left, right=right), right=thread):
+            texts = tuple(query_text(_uncast(each)) for each in (left, right, thread))
+            return any(set(texts[:2]) == {block, size} and texts[2] == own for block, size, own in _GLOBAL)
+    return False
+
+
+def _uncast(node: nodes.Expression) -> nodes.Expression:
+    return node.operands[0] if isinstance(node, nodes.Cast) and len(node.operands) == 1 else node
+
+
+_GLOBAL = (
+    *((f"blockIdx.{axis}", f"blockDim.{axis}", f"threadIdx.{axis}") for axis in "xyz"),
+    *((f"get_group_id({axis})", f"get_local_size({axis})", f"get_local_id({axis})") for axis in range(3)),
+)
+
+
 def is_among_all(subject: Subject) -> bool:
     """Whether all that matters of threads is their place among all."""
+    if any(not each.startswith("get_global_id") for each in _asked_apart(subject)):
+        return False
     facts = subject.analysis.facts
     values = [
         *(each.element for each in facts.accesses if each.element is not None),
