@@ -398,6 +398,9 @@ NEAR_MISSES = {
         "float t = 0; for (int j = 0; j < m; j++) if (j >= 64) t += s[j - 64] * j; o[x] = t;", "no one index"),
     "a loop that is slower than its steps": ("__local float s[64];", "if (l < 9) s[l] = a[l]; else s[l] = a[l + 100];",
         "float t = 0; for (int j = 0; j < m; j++) t += s[j / 8] * j; o[x] = t;", "no one index"),
+    "a loop of known length that reaches the tile late": (
+        "__local float s[64];", "if (l < 9) s[l] = a[l]; else s[l] = a[l + 100];",
+        "float t = 0; for (int j = 0; j < 128; j++) if (j >= 64) t += s[j - 64] * j; o[x] = t;", "no one index"),
     "a copy of a later step": ("__local float s[64];", "for (int j = 0; j < m; j++) if (j % 100 == 5) s[l] = a[j + l];",
                                "o[x] = s[l];", "go on after"),
     "a loop that may make no step": ("__local float s[64];", "s[l] = a[x % 64];",
@@ -433,6 +436,13 @@ def test_a_loop_over_more_than_the_tile_reads_what_it_holds(tmp_path: Path, runn
     near = near_miss("__local float s[64];", "s[l] = a[l];", use)
     subject = subject_of(near, tmp_path)
     assert not differences(runner, subject, plain_rewrite(subject), near.sizes[0], count=0, rtol=1e-6)
+
+
+def test_a_variable_of_the_module_keeps_what_a_kernel_stores(tmp_path: Path) -> None:
+    filtered = CUDA[0]
+    source = "__device__ int last;" + filtered.source.replace("__syncthreads();", "__syncthreads(); last = n;")
+    with pytest.raises(Unfit, match="last, which is no variable of its own"):
+        direct(subject_of(replace(filtered, source=source), tmp_path, GPU))
 
 
 def test_an_array_that_is_passed_twice_is_left_alone(tmp_path: Path) -> None:

@@ -70,6 +70,10 @@ def _direct(subject: Subject) -> Subject:
     refuse_unread(subject)
     refuse_arranged(subject, "contraction-tiles", "stencil-tiles", "transpose-tiles", "join-steps")
     refuse_aliases(subject)
+    body = subject.analysis.function.body
+    own = nodes.declared_names(body) | {each.name for each in subject.analysis.function.parameters}
+    if others := sorted(nodes.assigned_names(body) - own):
+        raise Unfit(f"it changes {others[0]}, which is no variable of its own")
     staged = _Staged(subject)
     try:
         source = apply(subject.source, staged.edits())
