@@ -445,6 +445,12 @@ def test_a_variable_of_the_module_keeps_what_a_kernel_stores(tmp_path: Path) -> 
         direct(subject_of(replace(filtered, source=source), tmp_path, GPU))
 
 
+def test_arrays_that_an_int_does_not_index_are_left_alone(tmp_path: Path) -> None:
+    stencil = next(each for each in CASES if each.name.startswith("stencil"))
+    with pytest.raises(Unfit, match="a is larger than an int counts"):
+        direct(subject_of(replace(stencil, sizes=({"w": 65536, "h": 32768},)), tmp_path))
+
+
 def test_an_array_that_is_passed_twice_is_left_alone(tmp_path: Path) -> None:
     subject = subject_of(FILTERED, tmp_path)
     step = replace(subject.header.steps[0], arguments=("o", "o", "n"))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import prod
 
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
@@ -20,7 +21,7 @@ from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.editing import refuse_arranged, refuse_unread
 from kernelwright.tactics.common.launches import only_shape, refuse_aliases
 from kernelwright.tactics.tiling.copies import Copy, copy_of, text_of_read
-from kernelwright.tactics.tiling.frame import edited
+from kernelwright.tactics.tiling.frame import MOST_PLACES, edited
 from kernelwright.tactics.tiling.index_text import IndexText
 from kernelwright.tactics.tiling.places import on_workload, plain
 from kernelwright.tactics.tiling.plain_places import is_without_effect, plainest
@@ -70,6 +71,7 @@ def _direct(subject: Subject) -> Subject:
     refuse_unread(subject)
     refuse_arranged(subject, "contraction-tiles", "stencil-tiles", "transpose-tiles", "join-steps")
     refuse_aliases(subject)
+    _refuse_wide(subject)
     body = subject.analysis.function.body
     own = nodes.declared_names(body) | {each.name for each in subject.analysis.function.parameters}
     if others := sorted(nodes.assigned_names(body) - own):
@@ -91,6 +93,20 @@ def _direct(subject: Subject) -> Subject:
     if any(isinstance(each, nodes.Name) and each.name in gone for each in nodes.walk(made.analysis.function.body)):
         raise Unfit("its shared memory is used in other ways")
     return made
+
+
+def _refuse_wide(subject: Subject) -> None:
+    """Indices become `int`: neither arrays nor sizes may be larger than it counts.
+
+    Raises:
+        Unfit: saying which is.
+    """
+    counted = [each for each in subject.problem.arguments if each.role != "scalar" or "int" in each.dtype]
+    for sizes in subject.sizes():
+        for each in counted:
+            told = (each.value,) if each.role == "scalar" else each.shape
+            if prod(int(one.evaluate(sizes)) for one in told if one is not None) > MOST_PLACES:
+                raise Unfit(f"{each.name} is larger than an int counts")
 
 
 @dataclass
