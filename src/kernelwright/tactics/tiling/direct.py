@@ -19,6 +19,7 @@ from kernelwright.source.edits import Edit, EditConflict, apply, insertion
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.editing import refuse_arranged, refuse_unread
+from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import only_shape, refuse_aliases
 from kernelwright.tactics.tiling.copies import Copy, copy_of, text_of_read
 from kernelwright.tactics.tiling.frame import MOST_PLACES, edited
@@ -105,7 +106,7 @@ def _refuse_wide(subject: Subject) -> None:
     for sizes in subject.sizes():
         for each in counted:
             told = (each.value,) if each.role == "scalar" else each.shape
-            if prod(int(one.evaluate(sizes)) for one in told if one is not None) > MOST_PLACES:
+            if prod(total_of(subject, one.text, sizes) or 0 for one in told if one is not None) > MOST_PLACES:
                 raise Unfit(f"{each.name} is larger than an int counts")
 
 
