@@ -384,6 +384,73 @@ def test_blocks_of_any_shape_compute_the_same(source: str, tmp_path: Path, runne
                 assert not differences(runner, subject, made, sizes, count=4, rtol=1e-5), tactic.name
 
 
+HEAD = "__kernel void f(__global const float *a, __global const uint *u, __global float *o, int n, int m) {"
+PLACES = "int l = get_local_id(0), x = get_global_id(0);"
+VALUES = {"a": "in float32 n", "u": "in uint32 n", "o": "out float32 n", "n": "scalar int32 n", "m": "scalar int32 m"}
+NEAR_MISSES = {
+    "a variable that rounds": ("__local float s[64];", "int v = x < n ? a[x] : 0; s[l] = v;", "o[x] = s[l];",
+                               "more than copies"),
+    "numbers that round what they stand beside": ("__local uint s[64];", "s[l] = x < n ? u[x] : 0.0f;", "o[x] = s[l];",
+                                                  "another type"),
+    "an index that counts": ("__local float s[64];", "s[l] = x < n ? a[x] : 0; int j = 0;",
+                             "float t = s[j++]; t -= 2 * s[j++]; o[x] = t + j;", "not followed"),
+    "a loop that reaches the tile late": ("__local float s[64];", "if (l < 9) s[l] = a[l]; else s[l] = a[l + 100];",
+        "float t = 0; for (int j = 0; j < m; j++) if (j >= 64) t += s[j - 64] * j; o[x] = t;", "no one index"),
+    "a loop that is slower than its steps": ("__local float s[64];", "if (l < 9) s[l] = a[l]; else s[l] = a[l + 100];",
+        "float t = 0; for (int j = 0; j < m; j++) t += s[j / 8] * j; o[x] = t;", "no one index"),
+    "a loop of known length that reaches the tile late": (
+        "__local float s[64];", "if (l < 9) s[l] = a[l]; else s[l] = a[l + 100];",
+        "float t = 0; for (int j = 0; j < 128; j++) if (j >= 64) t += s[j - 64] * j; o[x] = t;", "no one index"),
+    "a copy of a later step": ("__local float s[64];", "for (int j = 0; j < m; j++) if (j % 100 == 5) s[l] = a[j + l];",
+                               "o[x] = s[l];", "go on after"),
+    "a loop that may make no step": ("__local float s[64];", "s[l] = a[x % 64];",
+        "for (int j = 1; j < m; j++) { BAR s[l] = u[l]; BAR o[x] = 0; } o[x] = s[l];", "between barriers|no step"),
+    "a tile of the last step": ("__local float s[64];", "s[l] = a[l]; float t = 0;",
+        "for (int j = 1; j < m; j++) { BAR s[l] = a[l + 64]; BAR t += s[63 - l]; } o[x] = t + s[l];", "no step"),
+}  # fmt: skip
+
+
+def near_miss(tile: str, copy: str, use: str) -> Plain:
+    """A kernel that stages data, copies it, waits, and uses it where `x < n`."""
+    source = f"{HEAD}\n{tile} {PLACES} {copy}\n{BARRIER}{use}\n}}\n".replace("BAR", BARRIER.strip())
+    return Plain("near", "opencl", source, VALUES, ("n // 64",), ("64",), ({"n": 256, "m": 130}, {"n": 256, "m": 1}))
+
+
+@pytest.mark.parametrize(("tile", "copy", "use", "reason"), NEAR_MISSES.values(), ids=NEAR_MISSES)
+def test_near_misses_are_left_alone(tile: str, copy: str, use: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(Unfit, match=reason):
+        direct(subject_of(near_miss(tile, copy, use), tmp_path))
+
+
+@pytest.mark.opencl
+def test_numbers_of_another_branch_take_the_type_of_the_tile(tmp_path: Path, runner: Runner) -> None:
+    copy = "if (x < n - 3) s[l] = u[x]; else s[l] = -1;"
+    near = near_miss("__local float s[64];", copy, "o[x] = s[l] + s[63 - l];")
+    subject = subject_of(near, tmp_path)
+    assert not differences(runner, subject, plain_rewrite(subject), near.sizes[0], count=0)
+
+
+@pytest.mark.opencl
+def test_a_loop_over_more_than_the_tile_reads_what_it_holds(tmp_path: Path, runner: Runner) -> None:
+    use = "float t = 0; for (int j = 0; j < m; j++) if (j >= 64 && j < 128) t += s[j - 64] * j; o[x] = t;"
+    near = near_miss("__local float s[64];", "s[l] = a[l];", use)
+    subject = subject_of(near, tmp_path)
+    assert not differences(runner, subject, plain_rewrite(subject), near.sizes[0], count=0, rtol=1e-6)
+
+
+def test_a_variable_of_the_module_keeps_what_a_kernel_stores(tmp_path: Path) -> None:
+    filtered = CUDA[0]
+    source = "__device__ int last;" + filtered.source.replace("__syncthreads();", "__syncthreads(); last = n;")
+    with pytest.raises(Unfit, match="last, which is no variable of its own"):
+        direct(subject_of(replace(filtered, source=source), tmp_path, GPU))
+
+
+def test_arrays_that_an_int_does_not_index_are_left_alone(tmp_path: Path) -> None:
+    stencil = next(each for each in CASES if each.name.startswith("stencil"))
+    with pytest.raises(Unfit, match="a is larger than an int counts"):
+        direct(subject_of(replace(stencil, sizes=({"w": 65536, "h": 32768},)), tmp_path))
+
+
 def test_an_array_that_is_passed_twice_is_left_alone(tmp_path: Path) -> None:
     subject = subject_of(FILTERED, tmp_path)
     step = replace(subject.header.steps[0], arguments=("o", "o", "n"))
@@ -405,7 +472,7 @@ UNSEEN = {
 def test_loops_of_any_length_are_left_alone_where_not_all_steps_are_seen(old: str, new: str, tmp_path: Path) -> None:
     source = TABLE.source.replace(old, new)
     assert source != TABLE.source
-    with pytest.raises(Unfit, match=r"how far its loop reaches|with different elements"):
+    with pytest.raises(Unfit, match=r"go on after|not filled|with different elements|no one index"):
         direct(subject_of(replace(TABLE, source=source), tmp_path))
 
 

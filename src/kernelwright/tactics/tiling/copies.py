@@ -110,7 +110,8 @@ def copy_of(
     if any(facts.loops[index].ends_early for index in write.loops):
         raise Unfit(f"the loop that fills {write.array} may end early")
     places = _around(subject, write, steps, size, is_copy=True)
-    places.refuse_unseen(write.element, size)
+    if not places.has_all(write):
+        raise Unfit(f"the loop that fills {write.array} may go on after its end")
     conditions: list[Polynomial] = []
     for index in dict.fromkeys((*load.guards, *write.guards)):
         if not facts.guards[index].is_complete:
@@ -177,17 +178,16 @@ def text_of_read(subject: Subject, read: Access, copies: Sequence[Copy], steps: 
     places = _around(subject, read, steps, size, is_copy=False)
     if read.width != ONE or read.element is None:
         raise Unfit(f"it reads several elements of {read.array} at once")
-    element = read.element
     try:
-        at = places.integers(element)
+        has_all = places.has_all(read)
+        _narrow(subject, read, places)
+        at = places.integers(read.element)
+        if not has_all:
+            raise Unfit("a loop around it may make more steps than were looked at")
     except Unfit:  # any place, as far as is known
         read = replace(read, element=named(_INDEX))
         at = np.arange(size, dtype=np.int64)
         places.known, places.needed = {_INDEX: at}, []
-    else:
-        places.refuse_unseen(element, size)
-        _narrow(subject, read, places)
-        at = places.integers(element)
     places.keep((at >= 0) & (at < size))
     if not places.count:
         raise Unfit(f"no thread reads {read.array}")

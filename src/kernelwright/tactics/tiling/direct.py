@@ -6,9 +6,11 @@ is read was copied there before the barrier. So shared reads become global ones,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import prod
 
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
@@ -17,9 +19,10 @@ from kernelwright.source.edits import Edit, EditConflict, apply, insertion
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.editing import refuse_arranged, refuse_unread
+from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import only_shape, refuse_aliases
 from kernelwright.tactics.tiling.copies import Copy, copy_of, text_of_read
-from kernelwright.tactics.tiling.frame import edited
+from kernelwright.tactics.tiling.frame import MOST_PLACES, edited
 from kernelwright.tactics.tiling.index_text import IndexText
 from kernelwright.tactics.tiling.places import on_workload, plain
 from kernelwright.tactics.tiling.plain_places import is_without_effect, plainest
@@ -69,6 +72,11 @@ def _direct(subject: Subject) -> Subject:
     refuse_unread(subject)
     refuse_arranged(subject, "contraction-tiles", "stencil-tiles", "transpose-tiles", "join-steps")
     refuse_aliases(subject)
+    _refuse_wide(subject)
+    body = subject.analysis.function.body
+    own = nodes.declared_names(body) | {each.name for each in subject.analysis.function.parameters}
+    if others := sorted(nodes.assigned_names(body) - own):
+        raise Unfit(f"it changes {others[0]}, which is no variable of its own")
     staged = _Staged(subject)
     try:
         source = apply(subject.source, staged.edits())
@@ -86,6 +94,20 @@ def _direct(subject: Subject) -> Subject:
     if any(isinstance(each, nodes.Name) and each.name in gone for each in nodes.walk(made.analysis.function.body)):
         raise Unfit("its shared memory is used in other ways")
     return made
+
+
+def _refuse_wide(subject: Subject) -> None:
+    """Indices become `int`: neither arrays nor sizes may be larger than it counts.
+
+    Raises:
+        Unfit: saying which is.
+    """
+    counted = [each for each in subject.problem.arguments if each.role != "scalar" or "int" in each.dtype]
+    for sizes in subject.sizes():
+        for each in counted:
+            told = (each.value,) if each.role == "scalar" else each.shape
+            if prod(total_of(subject, one.text, sizes) or 0 for one in told if one is not None) > MOST_PLACES:
+                raise Unfit(f"{each.name} is larger than an int counts")
 
 
 @dataclass
@@ -106,6 +128,18 @@ class _Phases:
         self.ready |= self.waiting
         self.waiting, self.read = {}, {}
 
+    def latest(self) -> dict[str, tuple[int, ...]]:
+        """By array, the writes that filled it last."""
+        return self.ready | self.waiting
+
+    def forget(self, before: Mapping[str, tuple[int, ...]]) -> None:
+        """Behind a loop, which may make no step: arrays that it fills hold this or what they held before."""
+        for array, writes in self.latest().items():
+            if before.get(array) != writes:
+                self.ready[array] = ()
+                if array in self.waiting:
+                    raise Unfit(f"{array} is filled at the end of a loop")
+
     def touch(self, access: Access) -> None:
         """An access of shared memory."""
         line, array = access.span.line(self.source), access.array
@@ -117,6 +151,8 @@ class _Phases:
             raise Unfit(f"line {line}: {array} is more than a copy")
         elif array in self.waiting or array not in self.ready:
             raise Unfit(f"line {line}: no barrier stands between filling {array} and reading it")
+        elif not self.ready[array]:
+            raise Unfit(f"line {line}: {array} is filled in a loop that may make no step")
         else:
             self.read[array] = access
             if self.seen.setdefault(access.index, self.ready[array]) != self.ready[array]:
@@ -255,8 +291,10 @@ class _Staged:
             places = [*(each.span for each in self._shared), *self._waits]
             if any(span.contains(each) and not statement.body.place.span.contains(each) for each in places):
                 raise Unfit(f"line {span.line(self._subject.source)}: its threads meet where a loop counts")
+            before = phases.latest()
             for _ in range(2):
                 self._follow(statement.body, phases)
+            phases.forget(before)
         elif isinstance(statement, nodes.Evaluate):
             phases.wait()
         else:
@@ -329,16 +367,18 @@ class _Staged:
         if assign is None or assign.operator != "=" or not isinstance(assign.target, nodes.Element):
             raise Unfit(f"line {write.span.line(self._subject.source)}: how {write.array} is filled is not followed")
         value = assign.value
-        while isinstance(value, nodes.Name) and (initial := self._initial(value.name)) is not None:
+        c_type = self._facts.arrays[write.array].c_type
+        while isinstance(value, nodes.Name) and (initial := self._initial(value.name, c_type)) is not None:
             value = initial
         return value
 
-    def _initial(self, name: str) -> nodes.Expression | None:
-        """What a variable is, that is set once."""
+    def _initial(self, name: str, c_type: str) -> nodes.Expression | None:
+        """What a variable of a type is, that is set once."""
         if name in nodes.assigned_names(self._body):
             return None
         found = [each for each in nodes.walk(self._body) if isinstance(each, nodes.Declarator) and each.name == name]
-        is_plain = len(found) == 1 and not found[0].extents and not found[0].is_reference
+        is_plain = len(found) == 1 and not found[0].extents and not found[0].is_reference and not found[0].is_pointer
+        is_plain = is_plain and found[0].c_type == c_type
         return found[0].initial if is_plain else None
 
     def _load(self, write: Access) -> Access | None:
@@ -361,19 +401,24 @@ class _Staged:
         } | {each.declarator.name for each in self._subject.analysis.tree.arrays}:
             raise Unfit(f"{load.array} is no argument")
         around, inner, otherwise = self._wrapped(self._assigned(write), load)
+        kinds = [self._facts.arrays[each].c_type for each in (write.array, load.array)]
+        if otherwise and not _joins(otherwise, kinds[1], inner[0]):
+            raise Unfit(f"{write.array} is filled up with numbers of another type")
         if not otherwise:
             around, inner = ("", ""), (around[0] + inner[0], inner[1] + around[1])
         filling = (_plain_zero(filling[0]), filling[1])
         otherwise = _plain_zero(otherwise)
-        if otherwise and filling[0] and otherwise != filling[0]:
+        if otherwise and filling[0] and (otherwise != filling[0] or otherwise != "0"):
             raise Unfit(f"{write.array} is filled up with different numbers")
-        kinds = [self._facts.arrays[each].c_type for each in (write.array, load.array)]
         is_plain = kinds[0] == kinds[1] and not any((*around, *inner))
         if not is_plain or (otherwise or filling[0]) not in ("", "0") or kinds[0] not in _WIDE:
             if not set(kinds) <= _NUMBERS and not (is_plain and (otherwise or filling[0])[:1] in ("", "(")):
                 raise Unfit(f"{write.array} has another type than what it is copied from")
             if set(kinds) <= _NUMBERS:
                 around = (f"({kinds[0]})({around[0]}", f"{around[1]})")
+                if filling[0] and not otherwise:
+                    inner = (f"({kinds[0]})({inner[0]}", f"{inner[1]})")
+                    filling = (f"({kinds[0]})({filling[0]})", filling[1])
         own = frozenset(load.guards) - frozenset(write.guards) if otherwise else frozenset()
         return load, (*around, *inner, otherwise or filling[0]), own | filling[1]
 
@@ -447,6 +492,8 @@ class _Staged:
                 continue
             is_whole = node.place.is_exact and node.place.span.start == read.span.start
             if is_whole and nodes.root_name(node) == name:
+                if not is_without_effect(node):
+                    break
                 rest = Span(node.place.span.end, read.span.end).text(self._subject.source).strip()
                 if not rest or rest.startswith("."):
                     return node.place.span
@@ -477,7 +524,7 @@ class _Staged:
         match statement:
             case nodes.Evaluate(expression=nodes.Assign(target=nodes.Element() as target, value=value)):
                 is_copy = any(each.span == statement.expression.place.span for each in self._of_kind("write"))
-                return is_copy and is_without_effect(target.index) and is_without_effect(value)
+                return is_copy and is_without_effect(target) and is_without_effect(value)
             case nodes.Evaluate(expression=nodes.Call()):
                 return any(statement.place.span.contains(wait) for wait in self._waits)
             case nodes.If(condition=condition, yes=yes, no=no):
@@ -606,6 +653,13 @@ def _is_number(value: nodes.Expression) -> bool:
         case nodes.Cast(operands=operands, is_pointer=False):
             return bool(operands) and all(map(_is_number, operands))
     return False
+
+
+def _joins(number: str, c_type: str, before: str) -> bool:
+    """Whether an element stays what it is where `?:` joins it with a number; `before`: text of a conversion."""
+    told = re.sub(r"^[\s(]*(?:__|convert_)?|2float\($", "", before) or c_type
+    is_integer = c_type in _NUMBERS and not told.startswith(("float", "double", "half", "bfloat16"))
+    return not is_integer or re.fullmatch(r"-?\d+", number) is not None
 
 
 def _plain_zero(text: str) -> str:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelwright.analysis.facts import LoopFact
+from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, Monomial, Polynomial, named, number
 from kernelwright.analysis.values import division_name
 from kernelwright.tactics.base import Subject, Unfit
@@ -25,8 +25,6 @@ Ints = NDArray[np.int64]
 Columns = dict[Monomial, Ints]
 """A value in each of several places: by product of what differs from block to block, its factor in each place."""
 
-LAST = ".is.last"
-"""Behind a loop's name: 1 in the last step of those that were looked at, where there may be more."""
 MAX_PLACES = 1 << 21  # guess: threads of a block times steps of the loops around an access
 _LIMITS = ("max(", "min(", "clamp(")
 
@@ -53,6 +51,8 @@ class Places:
     known: dict[str, Ints] = field(default_factory=dict)
     needed: list[Polynomial] = field(default_factory=list)
     """What is below 0 in the places that there are, as far as that differs from block to block."""
+    cut: set[str] = field(default_factory=set)
+    """Indices of loops that may make more steps than there are here."""
 
     def __post_init__(self) -> None:
         sizes = [each.constant or 0 for each in block_extents(self.subject).values()]
@@ -80,45 +80,20 @@ class Places:
         ends = self._ends(loop)
         if not ends and is_copy:
             raise Unfit(f"where the loop over {loop.variable} ends is not followed")
-        is_open = True
         for end in ends:
             columns = self.columns(end)
             if columns.keys() <= {()}:
-                is_open = False
                 counts = np.minimum(counts, -(-(columns.get((), np.zeros_like(start)) - start) // pace[0]))
             else:
                 self.needed.append(named(loop.atom) - end)
+        if (counts > most // int(pace[0])).any():
+            self.cut.add(loop.atom)
         counts = np.maximum(counts, 0)
         if counts.sum() > MAX_PLACES:
             raise Unfit("too many threads and steps to look at each")
         first = np.concatenate(([0], np.cumsum(counts)[:-1])).repeat(counts)
         self.known = {name: each.repeat(counts) for name, each in self.known.items()}
-        steps = np.arange(len(first)) - first
-        self.known[loop.atom] = start.repeat(counts) + int(pace[0]) * steps
-        if is_open:
-            self.known[f"{loop.atom}{LAST}"] = (steps == counts.repeat(counts) - 1).astype(np.int64)
-
-    def refuse_unseen(self, element: Polynomial, size: int) -> None:
-        """The steps of loops that may have more than were looked at must all lie beyond an array of that size.
-
-        Raises:
-            Unfit: they may not.
-        """
-        at, element = self.integers(element), plain(self.subject, element)
-        for key in [each for each in self.known if each.endswith(LAST)]:
-            atom, is_last = key.removesuffix(LAST), self.known[key] == 1
-            if not any(self._is_made_of(name, atom) for name in element.names):
-                continue
-            others = any(self._is_made_of(name, atom) for name in element.names - {atom})
-            factor = None if others else (element.coefficient(atom) or number(0)).constant
-            beyond = at[is_last] >= size if factor and factor > 0 else at[is_last] < 0
-            if not factor or not beyond.all():
-                raise Unfit("how far its loop reaches is not known")
-
-    def _is_made_of(self, name: str, atom: str) -> bool:
-        """Whether a quantity is another one, or made of it."""
-        parts = self.subject.analysis.facts.atoms[name].parts if name in self.subject.analysis.facts.atoms else ()
-        return name == atom or any(self._is_made_of(each, atom) for part in parts for each in part.names)
+        self.known[loop.atom] = start.repeat(counts) + int(pace[0]) * (np.arange(len(first)) - first)
 
     def _ends(self, loop: LoopFact) -> list[Polynomial]:
         """What the index of a loop stays below, in all of its steps; nothing where that is not followed."""
@@ -134,6 +109,32 @@ class Places:
         except Unfit:
             return []
         return [each + more for each in found]
+
+    def has_all(self, access: Access) -> bool:
+        """Whether steps that are not here touch nothing of a tile, or what others do; asked before `keep`."""
+        if not self.cut:
+            return True
+        assert access.element is not None
+        facts, value = self.subject.analysis.facts, plain(self.subject, access.element)
+        loops = [facts.loops[index] for index in access.loops]
+        bounds = [each for loop in loops for each in (loop.start, loop.bound) if each is not None]
+        held = [side for index in access.guards for each in facts.guards[index].comparisons
+                for side in (each.left, each.right)]  # fmt: skip
+        for name in self.cut:
+            factor, is_same = value.coefficient(name), access.kind == "read" and not self._depends(value, name)
+            if any(self._depends(each, name) for each in (*bounds, *(held if is_same else ()))):
+                return False
+            if is_same:
+                continue
+            if factor is None or (factor.constant or 0) < 1 or self._depends(value - factor * named(name), name):
+                return False
+        return bool((self.integers(value) >= 0).all())
+
+    def _depends(self, value: Polynomial, on: str) -> bool:
+        atoms = self.subject.analysis.facts.atoms
+        return on in value.names or any(
+            self._depends(part, on) for name in value.names if name in atoms for part in atoms[name].parts
+        )
 
     def keep(self, mask: NDArray[np.bool_]) -> None:
         """Only the places where `mask` is true."""
