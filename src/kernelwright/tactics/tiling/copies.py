@@ -20,9 +20,9 @@ from kernelwright.tactics.tiling.index_text import IndexText
 from kernelwright.tactics.tiling.places import (
     MAX_PLACES,
     Columns,
+    Instances,
     Ints,
     PlacedValue,
-    Places,
     block_extents,
     plain,
     ranges_of,
@@ -77,11 +77,11 @@ def _size_of(subject: Subject, array: str) -> int:
     return size
 
 
-def _around(subject: Subject, access: Access, steps: frozenset[int], size: int, *, is_copy: bool) -> Places:
+def _around(subject: Subject, access: Access, steps: frozenset[int], size: int, *, is_copy: bool) -> Instances:
     """The threads and steps in which an access happens, as far as its loops decide."""
     if access.inlined_in or access.element is None or not access.is_exact or access.width.constant is None:
         raise Unfit(f"which element of {access.array} is meant is not known")
-    places = Places(subject, steps)
+    places = Instances(subject, steps)
     for index in access.loops:
         if index not in steps:
             places.walk(subject.analysis.facts.loops[index], size, is_copy=is_copy)
@@ -130,7 +130,7 @@ def copy_of(
     )  # fmt: skip
 
 
-def _keep(places: Places, relation: Relation) -> None:
+def _keep(places: Instances, relation: Relation) -> None:
     """Leave out the places where a comparison does not hold, or note it where it differs from block to block."""
     if all(places.columns(side).keys() <= {()} for side in (relation.left, relation.right)):
         places.keep(_holds(places, relation))
@@ -138,7 +138,7 @@ def _keep(places: Places, relation: Relation) -> None:
         places.needed.append(_below_zero(places.subject, relation))
 
 
-def _holds(places: Places, relation: Relation) -> NDArray[np.bool_]:
+def _holds(places: Instances, relation: Relation) -> NDArray[np.bool_]:
     """In which places a comparison holds that is the same in all blocks."""
     if not places.subject.is_as_said(relation):
         raise Unfit("a comparison of unsigned numbers in it may wrap around")
@@ -195,7 +195,7 @@ def text_of_read(subject: Subject, read: Access, copies: Sequence[Copy], steps: 
     return found.text(text)
 
 
-def _narrow(subject: Subject, read: Access, places: Places) -> None:
+def _narrow(subject: Subject, read: Access, places: Instances) -> None:
     """Leave out places where a condition keeps a read from happening."""
     for index in read.guards:
         for relation in subject.analysis.facts.guards[index].comparisons:
@@ -208,7 +208,7 @@ def _narrow(subject: Subject, read: Access, places: Places) -> None:
 class _Found:
     """What a read finds in each place where it may happen."""
 
-    def __init__(self, subject: Subject, read: Access, places: Places, copies: Sequence[Copy]) -> None:
+    def __init__(self, subject: Subject, read: Access, places: Instances, copies: Sequence[Copy]) -> None:
         assert read.element is not None
         self._subject, self._read, self._places = subject, read, places
         self._copies = [each for each in copies if len(each.places)]

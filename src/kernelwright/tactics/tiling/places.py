@@ -42,7 +42,7 @@ class PlacedValue:
 
 
 @dataclass
-class Places:
+class Instances:
     """Threads of a block and steps of loops: in each place, what an index is worth. Used inside one call."""
 
     subject: Subject
