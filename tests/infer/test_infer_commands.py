@@ -192,3 +192,15 @@ def test_a_trial_launches_the_kernel_in_a_process_of_its_own(kernel: Path, tmp_p
         original = folder / "original.cl"
         original.write_text(source.read_text().replace("{", "{ not C", 1))
         assert trials.launch(folder / "problem.toml") is None, "the run says why it does not build"
+
+
+@pytest.mark.opencl
+def test_a_kernel_that_nobody_launches_need_not_build(kernel: Path, tmp_path: Path) -> None:
+    kernel.write_text(
+        kernel.read_text() + "\n__kernel void another(__global float *y) { y[0] = not_on_this_device(1.0f); }\n"
+    )
+    words = KernelWords(Path(f"{kernel}::layer_norm"), ("eps=1e-5", "rows=64", "hidden=32"))
+    folder = problem_of_kernel(words, is_silent=True)
+    assert "not_on_this_device" in (folder / "layer_norm.cl").read_text(), "the file stays whole"
+    with TrialLaunches(tmp_path / "scratch") as trials:
+        assert trials.launch(folder / "problem.toml") is not None

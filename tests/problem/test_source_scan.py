@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.problem.source_scan import macro_definitions, scan_kernels, used_words
+from kernelwright.problem.source_scan import launched_source, macro_definitions, scan_kernels, used_words
 from kernelwright.source.lexer import masked as mask_comments
 
 OPENCL = """\
@@ -151,3 +151,74 @@ def test_masking_keeps_every_offset_and_line(source: str) -> None:
 def test_any_text_can_be_scanned(source: str) -> None:
     scan_kernels("__kernel void " + source, "opencl")
     scan_kernels("__global__ void " + source, "cuda")
+
+
+# What is launched
+
+WANTED = "__kernel void f(__global float *x) { x[0] = HALF; }\n"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "__kernel void g(__global float *y) {\n  y[0] = sub_group_sum(1);\n}\n",
+        "__attribute__((reqd_work_group_size(64, 1, 1)))\n"
+        "kernel __attribute__((vec_type_hint(float4))) void g() { h(); }\n",
+        "#ifdef A\n#define LANES __attribute__((lanes(64)))\n#else\n#define LANES\n#endif\n"
+        "LANES\nkernel void g() { h(); }\n",
+        "kernel void g(int n) {\n#ifdef A\n  if (n) { h(); }\n#else\n  h();\n#endif\n"
+        "#pragma unroll 4\n  for (;;) {}\n}\n",
+        "kernel void g() { k(); }\nkernel void k() { h(); }\n",
+    ],
+    ids=["plain", "attributes", "macros of attributes", "branches", "calls another"],
+)
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_kernel_that_nobody_launches_is_blank_and_lines_keep_their_numbers(other: str, is_first: bool) -> None:
+    source = "// of both\n#define HALF 0.5f\n" + (other + WANTED if is_first else WANTED + other)
+    text = launched_source(source, "opencl", ("f",))
+    assert [each.name for each in scan_kernels(text, "opencl")] in (["f"], ["f", "k"], ["k", "f"])
+    assert WANTED in text
+    assert "// of both\n#define HALF 0.5f\n" in text
+    assert len(text) == len(source)
+    assert text.count("\n") == source.count("\n")
+    assert "reqd_work_group_size" not in text
+    assert "LANES\nkernel" not in text
+
+
+@pytest.mark.parametrize(
+    ("source", "entries"),
+    [
+        (WANTED + "__kernel void g() { h(); }", ("f", "g")),
+        (WANTED + "__kernel void g() { h(); }", ("not_there",)),
+        ("__kernel void g(__global float *x) { }\n__kernel void f(__global float *x) { g(x); }", ("f",)),
+        ("__kernel void g(__global float *x);\n" + WANTED + "__kernel void g(__global float *x) { }", ("f",)),
+        (WANTED + "#define EACH g\nkernel void g() { h(); }", ("f",)),
+        (WANTED + "HELPERS(float)\nkernel void g() { h(); }", ("f",)),
+        (WANTED + "float\n#ifdef A\nkernel\n#endif\nvoid g() { h(); }", ("f",)),
+        (WANTED + "kernel void g(int n) {\n#define HALF 0.5f\n  h(); }", ("f",)),
+        (WANTED + "kernel void g(int n) {\n#ifdef A\n  if (n) {\n#else\n  {\n#endif\n  h(); } }", ("f",)),
+        (WANTED + "#ifdef A\nkernel void g() {\n#else\nkernel void g(int n) {\n#endif\n h(); }", ("f",)),
+        (WANTED + "kernel void g() { h();", ("f",)),
+        (WANTED + "kernel void g() { /* *\\\n/ h(); }", ("f",)),
+    ],
+    ids=["launched", "no such entry", "called", "declared before", "named by a macro", "macro before",
+         "split by a branch", "defines a macro", "open branches", "two heads", "no end", "joined lines"],
+)  # fmt: skip
+def test_what_else_may_need_a_kernel_stays(source: str, entries: tuple[str, ...]) -> None:
+    assert launched_source(source, "opencl", entries) == source
+
+
+def test_templates_and_linkage_of_cuda_go_with_their_kernel() -> None:
+    kept = 'extern "C" __global__ void f(float *x) { x[0] = 1.0f; }\n'
+    other = "template <typename T, int N = 4>\nstatic __global__ void __launch_bounds__(256) g(T *y) { y[0] = N; }\n"
+    text = launched_source(other + kept, "cuda", ("f",))
+    assert text.strip() == kept.strip()
+    assert launched_source(other + kept, "cuda", ("g<float>", "f")) == other + kept
+
+
+@given(st.text("__kernelvoid fg(*){},;\n#ifdefelse\"'/<>[]", max_size=80))
+def test_any_text_may_stand_beside_what_is_launched(rest: str) -> None:
+    source = WANTED + rest
+    text = launched_source(source, "opencl", ("f",))
+    assert len(text) == len(source)
+    assert all(new in (old, " ") for new, old in zip(text, source, strict=True))

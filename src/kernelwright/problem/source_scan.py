@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from kernelwright.source.language import Language
@@ -122,15 +123,18 @@ def scan_kernels(source: str, language: Language) -> tuple[KernelSignature, ...]
     """The kernels that the source defines, in order; two of one name where `#if` chooses between them."""
     if language == "triton":
         return tuple(_triton_kernels(source))
+    return tuple(signature for _, signature in _placed_kernels(source, language))
+
+
+def _placed_kernels(source: str, language: Language) -> Iterator[tuple[int, KernelSignature]]:
+    """The kernels of a C source, each with the offset of its qualifier."""
     text = masked(source)
     words = _kernel_words(source, language)
     code = without_directives(text)
-    found = []
     for match in re.finditer(rf"\b(?:{'|'.join(map(re.escape, words))})\b", code):
         signature = _read_signature(code, text, match.end(), language)
         if signature is not None:
-            found.append(signature)
-    return tuple(found)
+            yield match.start(), signature
 
 
 def _kernel_words(source: str, language: Language) -> tuple[str, ...]:
@@ -268,3 +272,90 @@ def _triton_kernels(source: str) -> Iterator[KernelSignature]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(each) for each in node.decorator_list):
             yield KernelSignature(node.name, None, node.lineno, (0, 0))
+
+
+# What is launched
+
+_BLANK = re.compile(r"[^\r\n]")
+_BEFORE_KERNELS = re.compile(
+    r"(?:\s|__attribute__\s*\(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)|\btemplate\s*<[^<>{};()]*>|\"[^\"]*\""
+    r"|\b(?:extern|static|inline|__inline__|__forceinline__)\b)*"
+)
+"""What may stand before a kernel's qualifier and belongs to that kernel alone."""
+_SPLICES = re.compile(r"\\\s*\n|\?\?")
+"""Lines that are joined, and trigraphs: there a compiler may see other comments than a scan."""
+
+
+@lru_cache(maxsize=32)
+def launched_source(source: str, language: Language, entries: tuple[str, ...]) -> str:
+    """The source with blanks in place of the kernels that nobody launches, so that every line keeps its number.
+
+    A kernel that other code names, or of which it is not sure where it ends, stays; so does everything else.
+
+    Args:
+        source: of a file.
+        language: of it; Triton's files stay as they are.
+        entries: the kernels that are launched, `scale<float>` too.
+    """
+    launched = {entry.partition("<")[0].strip().rpartition("::")[2] for entry in entries}
+    kernels = [] if language == "triton" else list(_placed_kernels(source, language))
+    if not launched < {each.name for _, each in kernels}:
+        return source
+    code, starts = masked(source), [start for start, _ in kernels]
+    attributes = _attribute_macros(source)
+    kept = source
+    for start, each in kernels:
+        span = None if each.name in launched else _definition(code, start, each.body[1], starts, attributes)
+        if span is None or _SPLICES.search(source[slice(*span)]):
+            continue
+        if each.name in words_of(code[: span[0]] + " " + code[span[1] :]):
+            continue
+        kept = kept[: span[0]] + _BLANK.sub(" ", kept[span[0] : span[1]]) + kept[span[1] :]
+    return kept
+
+
+def _attribute_macros(source: str) -> frozenset[str]:
+    """The macros that never stand for more than attributes."""
+    texts: dict[str, bool] = {}
+    for each in macro_definitions(source):
+        is_attribute = not each.body or each.body.startswith("__attribute__")
+        texts[each.name] = texts.get(each.name, True) and is_attribute
+    return frozenset(name for name, are_attributes in texts.items() if are_attributes)
+
+
+def _definition(
+    code: str, start: int, end: int, starts: Sequence[int], attributes: frozenset[str]
+) -> tuple[int, int] | None:
+    """From where to where a kernel's definition goes, whose qualifier is at `start`; None where that is not sure."""
+    plain = without_directives(code)
+    before = max(plain.rfind(mark, 0, start) for mark in ";{}") + 1
+    for each in directives(code):
+        if before <= each.start < start:
+            if plain[before : each.end].strip():
+                return None
+            before = each.end
+    head = re.sub(r"\w+", lambda word: "" if word.group() in attributes else word.group(), plain[before:start])
+    is_whole = plain[end - 1 : end] == "}" and not any(start < other < end for other in starts)
+    if not is_whole or not _BEFORE_KERNELS.fullmatch(head) or not _is_closed(code, plain, start, end):
+        return None
+    return start - len(plain[before:start].lstrip()), end
+
+
+def _is_closed(code: str, plain: str, start: int, end: int) -> bool:
+    """Whether a text defines no macro and every branch in it, which `#if` chooses, closes the braces that it opens."""
+    depth, since = 0, start
+    for each in directives(code):
+        if not start <= each.start < end:
+            continue
+        branch, since = plain[since : each.start], each.end
+        if depth and branch.count("{") != branch.count("}"):
+            return False
+        if each.word.startswith("if"):
+            depth += 1
+        elif each.word in ("else", "elif", "endif", "elifdef", "elifndef"):
+            if not depth:
+                return False
+            depth -= each.word == "endif"
+        elif each.word != "pragma":
+            return False
+    return depth == 0

@@ -30,6 +30,7 @@ from kernelwright.problem.includes import included_files, includes_in, is_stored
 from kernelwright.problem.model import Argument, LaunchStep, Problem, Workload
 from kernelwright.problem.options import split_option
 from kernelwright.problem.outcome import Failed
+from kernelwright.problem.source_scan import launched_source
 from kernelwright.template.model import Candidate, Template
 
 HEADER_SUFFIXES = frozenset({".h", ".hh", ".hpp", ".cuh", ".clh", ".inc"})
@@ -90,19 +91,20 @@ def render_workload(candidate: Candidate, problem: Problem, workload: Workload, 
 
 
 def build_unit(candidate: Candidate, names: Mapping[str, Value]) -> BuildUnit:
-    """What the compiler gets: parameters and computed defines travel as macros, the source stays as it is."""
+    """What the compiler gets: the source without kernels that nobody launches; parameters and defines as macros."""
     template = candidate.template
+    entries = tuple(dict.fromkeys(step.entry for step in template.steps))
     own = (template.file.parent,) if _includes_own_files(template.source) else ()
     include_paths = (*own, *(path for path in template.include_paths if path not in own))
     macros = [(name, macro_text(value)) for name, value in candidate.config.items()]
     macros += [(name, macro_text(expression.evaluate(names))) for name, expression in template.defines.items()]
     return BuildUnit(
         language=template.language,
-        source=template.source,
+        source=launched_source(template.source, template.language, entries),
         file_name=template.file.name,
         macros=tuple(macros),
         options=tuple(option_text(option, names) for option in template.options),
-        entries=tuple(dict.fromkeys(step.entry for step in template.steps)),
+        entries=entries,
         include_paths=include_paths,
         include_digest=_digest_headers(template, own),
     )
