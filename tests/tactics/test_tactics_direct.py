@@ -214,13 +214,6 @@ template __global__ void f<16, 4, 4>(const float *, const float *, float *, int,
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def runner():
-    runner = Runner()
-    yield runner
-    runner.close()
-
-
 def plain_rewrite(subject: Subject) -> Rewrite:
     """The kernel without shared memory and barriers, as it is."""
     made = direct(subject)

@@ -144,13 +144,6 @@ template __global__ void f<16>(const double *, const double *, double *, int, in
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def runner():
-    runner = Runner()
-    yield runner
-    runner.close()
-
-
 def rewritten(subject: Subject) -> Rewrite:
     assert isinstance(CONTRACTION_TILES.apply(subject), NotApplicable)
     result = TACTIC.apply(subject)
