@@ -15,6 +15,7 @@ attacker: who knows a launch's inputs gains nothing from knowing how they were m
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ RUN = 16
 RUN_FROM = 4096
 """Elements from which on neighbours are drawn together; shorter arrays have too few runs to draw from."""
 
+TABLE = 1 << 18
+"""Multiples that are known beforehand: what a host draws at a time."""
 _GOLDEN = 0x9E3779B9
 _HIGH_WORD = 0x85EBCA6B
 _SECOND = 0x6A09E667
@@ -111,18 +114,20 @@ def redrawn(base: Words, how: Redraw, draw: Draw, start: int = 0, stop: int | No
         index = np.arange(start, stop, dtype=np.uint64)
         source = (np.uint64(draw.factor) * index + np.uint64(draw.offset)) % np.uint64(max(draw.count, 1))
         return np.asarray(base[source])
-    mixed = _mixed(np.arange(start, stop, dtype=np.uint64 if stop > 1 << 32 else np.uint32), draw.first)
+    mixed = _mixed_from(start, stop, draw.first)
     if how.kind == "integers":
         return _whole_numbers(mixed, how, base.dtype)
     value = _made_from(base, draw, start, stop)
     if how.kind == "gather":
         return value
-    bits = _wide(mixed) if how.item_bytes == 8 else mixed.astype(base.dtype)
+    bits = _wide(mixed) if how.item_bytes == 8 else mixed.astype(base.dtype, copy=False)
     exponent = value & word(how.exponent)
-    changes = (exponent != 0) & (exponent != word(how.exponent))
+    all_change = bool(exponent.size) and bool(exponent.min() > 0 and exponent.max() < word(how.exponent))
+    changes = all_change or (exponent != 0) & (exponent != word(how.exponent))
     if not how.is_bounded:
         bits &= word(how.mantissa)
-        bits *= changes
+        if not all_change:
+            bits *= changes
         return np.bitwise_xor(value, bits, out=value)
     fresh = value ^ (bits & word(how.mantissa))
     near = value ^ (bits & word(how.mantissa >> 4))
@@ -130,22 +135,33 @@ def redrawn(base: Words, how: Redraw, draw: Draw, start: int = 0, stop: int | No
     return np.asarray(np.where(changes, fresh, value))
 
 
-def _mixed(index: Words, secret: int) -> Words:
-    """32 bits for each counter of 32 or 64 bits."""
-    if index.dtype == np.uint32:
-        x = index * np.uint32(_GOLDEN)
-    else:
-        low = (index & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-        high = (index >> np.uint64(32)).astype(np.uint32)
-        x = (low ^ (high * np.uint32(_HIGH_WORD))) * np.uint32(_GOLDEN)
+def _mixed_from(start: int, stop: int, secret: int) -> Words:
+    """32 bits for each counter from `start` on."""
+    if stop <= 1 << 32:  # (start + i) * golden + secret
+        return _mix(_multiples(stop - start) + np.uint32((start * _GOLDEN + secret) % (1 << 32)))
+    index = np.arange(start, stop, dtype=np.uint64)
+    low = (index & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    high = (index >> np.uint64(32)).astype(np.uint32)
+    x = (low ^ (high * np.uint32(_HIGH_WORD))) * np.uint32(_GOLDEN)
     x += np.uint32(secret)
     return _mix(x)
 
 
+def _multiples(count: int) -> Words:
+    """The first multiples of the golden ratio's 32 bits; never changed."""
+    return _table()[:count] if count <= TABLE else np.arange(count, dtype=np.uint32) * np.uint32(_GOLDEN)
+
+
+@functools.cache
+def _table() -> Words:
+    return np.arange(TABLE, dtype=np.uint32) * np.uint32(_GOLDEN)
+
+
 def _mix(x: Words) -> Words:
     """In place."""
+    shifted = np.empty_like(x)
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
-        x ^= x >> np.uint32(shift)
+        x ^= np.right_shift(x, np.uint32(shift), out=shifted)
         if factor != 1:
             x *= np.uint32(factor)
     return x
@@ -163,8 +179,7 @@ def _made_from(base: Words, draw: Draw, start: int, stop: int) -> Words:
     first, last = start // run, min(-(-stop // run), runs)
     if first >= last:
         return np.array(base[start:stop])
-    places = np.arange(first, last, dtype=np.uint64)
-    drawn = (_mixed(places, draw.second).astype(np.uint64) * np.uint64(runs)) >> np.uint64(32)
+    drawn = (_mixed_from(first, last, draw.second).astype(np.uint64) * np.uint64(runs)) >> np.uint64(32)
     values = base[: runs * run].reshape(runs, run)[drawn].reshape(-1)
     left = base[max(start, runs * run) : stop]
     return (

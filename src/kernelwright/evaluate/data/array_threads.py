@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-MAX_THREADS = 8
-"""More do not help: memory is busy before. A guess."""
+MAX_THREADS = 12
+"""With 8, 12 and 16 of 16 cores of a Xeon, drawing a float32 takes 2.2, 1.5 and 1.3 ns, comparing 1.3, 1.6 and 1.8."""
 
 DRAWN_TOGETHER = 1 << 18
 """Random numbers from one generator: a piece of the work for one thread."""
 
-_Draw = Callable[[np.random.Generator, int], npt.NDArray[Any]]
+_Draw = Callable[[np.random.Generator, npt.NDArray[Any]], object]
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -26,7 +26,7 @@ class Crew:
     """Does pieces of work side by side; with one thread, one after the other."""
 
     def __init__(self, threads: int | None = None) -> None:
-        """`threads`: None: one for each core that this process may use, at most eight."""
+        """`threads`: None: one for each core that this process may use, at most `MAX_THREADS`."""
         if threads is None:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             threads = min(MAX_THREADS, cores)
@@ -55,17 +55,17 @@ class Crew:
     def fill(self, out: npt.NDArray[Any], rng: np.random.Generator, draw: _Draw) -> None:
         """Fill a contiguous array with random numbers, the same ones whatever the number of threads.
 
-        `draw(rng, count)` gives the next numbers. Large arrays are drawn in pieces, each from a generator of its own.
+        `draw(rng, part)` writes the next numbers into a part. Large arrays are drawn in pieces, each from a generator
+        of its own.
         """
         flat = out.reshape(-1)
         if flat.size <= DRAWN_TOGETHER:
-            flat[...] = draw(rng, flat.size)
+            draw(rng, flat)
             return
         starts = range(0, flat.size, DRAWN_TOGETHER)
 
         def work(piece: tuple[int, np.random.Generator]) -> None:
-            part = flat[piece[0] : piece[0] + DRAWN_TOGETHER]
-            part[...] = draw(piece[1], part.size)
+            draw(piece[1], flat[piece[0] : piece[0] + DRAWN_TOGETHER])
 
         self.each(work, zip(starts, rng.spawn(len(starts)), strict=True))
 

@@ -361,12 +361,12 @@ def _draw_floats(
         case "uniform":
             assert bounds is not None
             values = np.empty(shape, working)
-            crew.fill(values, rng, lambda own, count: own.random(count, working))
+            crew.fill(values, rng, lambda own, part: own.random(dtype=working, out=part))
             values *= bounds[1] - bounds[0]
             values += bounds[0]
         case _:
             values = np.empty(shape, working)
-            crew.fill(values, rng, lambda own, count: own.standard_normal(count, working))
+            crew.fill(values, rng, lambda own, part: own.standard_normal(dtype=working, out=part))
             if distribution.high is not None:
                 values *= distribution.high
     return values
@@ -407,7 +407,7 @@ def _constant(_rng: np.random.Generator, values: _Floats, _bounds: _Bounds, _cre
 def _sparse(rng: np.random.Generator, values: _Floats, bounds: _Bounds, crew: Crew) -> _Floats:
     """Zeros (or the allowed value nearest to it) with at least one spike."""
     noise = np.empty(values.shape, np.float32)
-    crew.fill(noise, rng, lambda own, count: own.random(count, np.float32))
+    crew.fill(noise, rng, lambda own, part: own.random(dtype=np.float32, out=part))
     is_spike = np.asarray(noise < SPIKE_SHARE)
     is_spike.reshape(-1)[rng.integers(values.size)] = True
     spikes = _scaled(values, SPIKE_FACTOR, crew) if bounds is None else _large(rng, values, bounds, crew)
