@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -50,6 +49,7 @@ from kernelwright_bench.modules.official import ask_official
 from kernelwright_bench.modules.parts import share_rows
 from kernelwright_bench.modules.table import is_correct
 from kernelwright_bench.modules.worker import FACTORY as TIMER
+from kernelwright_bench.processes import process_pool
 
 Tell = Callable[[str], None]
 _T = TypeVar("_T")
@@ -151,12 +151,10 @@ class SolveWorkers:
         with tempfile.TemporaryDirectory(prefix="kernelwright-judges-") as scratch, contextlib.ExitStack() as stack:
             folder = Path(scratch)
             (folder / "extensions").mkdir()
-            extensions = {"TORCH_EXTENSIONS_DIR": str(folder / "extensions")}
-            if count > 1:
-                extensions["TORCHINDUCTOR_COMPILE_THREADS"] = str(max(1, (os.cpu_count() or 1) // count))
+            environment = {"TORCH_EXTENSIONS_DIR": str(folder / "extensions"), **_share_of_cores(count)}
 
             def worker(name: str, factory: str) -> WorkerProcess:
-                settings = WorkerSettings(name, factory, is_early, environment=extensions)
+                settings = WorkerSettings(name, factory, is_early, environment=environment)
                 return stack.enter_context(WorkerProcess(settings, scratch=folder))
 
             importer = stack.enter_context(importer_in(folder, is_early=is_early))
@@ -175,6 +173,16 @@ class SolveWorkers:
         for each in workers:
             if self.is_early:
                 each.warm()
+
+
+def _share_of_cores(count: int) -> dict[str, str]:
+    """What has each of `count` problems side by side use its part of the cores alone: PyTorch takes all otherwise."""
+    threads = str(max(1, (os.cpu_count() or 1) // count))
+    return {"TORCHINDUCTOR_COMPILE_THREADS": threads, "OMP_NUM_THREADS": threads} if count > 1 else {}
+
+
+def _set_environment(variables: Mapping[str, str]) -> None:
+    os.environ.update(variables)
 
 
 def solve(
@@ -206,7 +214,8 @@ def solve(
         ]
         optimised: Callable[..., dict[str, Any]] = _optimised  # in this process, which a person's interrupt reaches
         if count > 1:
-            processes = stack.enter_context(ProcessPoolExecutor(count, multiprocessing.get_context("spawn")))
+            share = _share_of_cores(count)
+            processes = stack.enter_context(process_pool(count, prepare=_set_environment, given=(share,)))
 
             def elsewhere(*job: object) -> dict[str, Any]:
                 return processes.submit(_optimised, *job).result()  # type: ignore[arg-type]
