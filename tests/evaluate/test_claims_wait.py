@@ -8,11 +8,14 @@ from dataclasses import replace
 import pytest
 
 from busy import ignore_busy_machine
-from kernelwright.errors import BaselineFailed
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.errors import BaselineFailed, InfrastructureError
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
+from kernelwright.evaluate.device.lock import DeviceLock
 from kernelwright.evaluate.device.probe import DeviceHosts, probe_devices, select_device
 from kernelwright.evaluate.device_queue import processes
 from kernelwright.evaluate.device_queue.queue import DeviceLane
+from kernelwright.evaluate.judge.server import RefereeDesk
 from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.evaluate.prestart import EarlyStart
 from kernelwright.problem.config import Config
@@ -124,6 +127,36 @@ def test_a_wrong_claim_fails_and_the_next_one_is_proven_instead(wrong_on_sparse,
     else:
         assert found[64].stage == "check"
         assert len(proven) == 2, "nothing wrong is raced against"
+
+
+def test_other_runs_have_a_gpu_while_the_referee_works_and_not_while_a_launch_does(saxpy, runner_of, monkeypatch):
+    monkeypatch.setattr(DeviceInfo, "shares_host_cores", False)
+    runner, subject = runner_of(saxpy)
+    lock_name = runner._device.lock_name
+    is_free = {"referee": [], "device": []}
+
+    def watched(owner, name, asked):
+        plain = getattr(owner, name)
+
+        def watch(self, *given, **named):
+            try:
+                with DeviceLock(lock_name, timeout_s=0.0):
+                    is_free[asked].append(True)
+            except InfrastructureError:
+                is_free[asked].append(False)
+            return plain(self, *given, **named)
+
+        monkeypatch.setattr(owner, name, watch)
+
+    class Watched(type(runner._stations[0].lane.process.worker)):
+        """The device's process, and not the referee's."""
+
+    runner._stations[0].lane.process.worker.__class__ = Watched
+    watched(RefereeDesk, "files", "referee")
+    watched(Watched, "call", "device")
+    runner.calibrate(subject.baseline, is_timed=False)
+    assert is_free["referee"][0], "nothing is launched yet"
+    assert set(is_free["device"]) == {False}
 
 
 @pytest.mark.thorough

@@ -59,7 +59,7 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
 
     Args:
         words: the words.
-        solved: what makes the records of problems that are solved together.
+        solved: what makes the records of problems.
 
     Raises:
         UsageError: a word makes no sense, or the checkout has no such problem.
@@ -83,6 +83,7 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         checkout=words.checkout.resolve(),
         library=LIBRARY if words.library else (),
         algebra=words.algebra,
+        together=words.together,
     )
     asked = {"budget": words.budget, "model": words.model, "device": machine.known.name, "rounds": str(words.rounds),
              "modes": ",".join(modes), "kernelwright": VERSION, "library": _NOT_BY_LIBRARY}  # fmt: skip
@@ -96,21 +97,19 @@ def run_kernelbench(words: KernelBenchWords, *, solved: Solve = solve) -> int:
         if (record := _read(place / f"{number:03d}" / RECORD, file, asked)) is not None
     }
     left = [number for number in problems if number not in found]
-    while left:
-        batch, left = left[: words.together], left[words.together :]
-        files = [(problems[each], place / f"{each:03d}") for each in batch]
-        with contextlib.closing(solved(files, settings, tell=_tell)) as records:
-            for number in batch:
-                try:
-                    record = next(records)
-                except Interrupted:
-                    _tell(f"interrupted; the same command goes on with problem {number}")
-                    return 130
-                record["asked"] = asked
-                _write(place / f"{number:03d}" / RECORD, record)
-                found[number] = record
-                _tell(f"{record['name']}: {_outcome(record)}")
-                _write_table(words.out, found, told)
+    files = [(problems[each], place / f"{each:03d}") for each in left]
+    with contextlib.closing(solved(files, settings, tell=_tell)) as records:
+        for number in left:
+            try:
+                record = next(records)
+            except Interrupted:
+                _tell(f"interrupted; the same command goes on with problem {number}")
+                return 130
+            record["asked"] = asked
+            _write(place / f"{number:03d}" / RECORD, record)
+            found[number] = record
+            _tell(f"{record['name']}: {_outcome(record)}")
+            _write_table(words.out, found, told)
     every = _write_table(words.out, found, told)
     typer.echo(json.dumps(document(every, told), indent=1) if words.is_json else markdown(every, told))
     return 0

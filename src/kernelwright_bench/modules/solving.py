@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -48,7 +47,9 @@ from kernelwright_bench.modules.command import compare_answer, compared
 from kernelwright_bench.modules.official import FACTORY as EVALUATOR
 from kernelwright_bench.modules.official import ask_official
 from kernelwright_bench.modules.parts import share_rows
+from kernelwright_bench.modules.table import is_correct
 from kernelwright_bench.modules.worker import FACTORY as TIMER
+from kernelwright_bench.processes import process_pool
 
 Tell = Callable[[str], None]
 _T = TypeVar("_T")
@@ -73,6 +74,8 @@ class SolveSettings:
     """Operators that PyTorch's library computes in the answer."""
     algebra: bool = False
     """Whether exact algebra rewrites the graph."""
+    together: int = 1
+    """Problems that get their answers side by side."""
 
     @property
     def place(self) -> str:
@@ -127,11 +130,12 @@ def chosen_machine(selector: str | None) -> OneDevice:
 
 @dataclass(frozen=True, slots=True)
 class SolveWorkers:
-    """The processes that run one problem's files."""
+    """The processes that run the files of one problem after the other."""
 
     importer: WorkerProcess
     timer: WorkerProcess
     evaluator: WorkerProcess
+    """Fresh for each problem, as the evaluator's own scripts have it."""
     is_early: bool
     """Whether they load PyTorch while others work, which would disturb the times of a CPU device."""
 
@@ -147,19 +151,20 @@ class SolveWorkers:
         with tempfile.TemporaryDirectory(prefix="kernelwright-judges-") as scratch, contextlib.ExitStack() as stack:
             folder = Path(scratch)
             (folder / "extensions").mkdir()
-            extensions = {"TORCH_EXTENSIONS_DIR": str(folder / "extensions")}
-            if count > 1:
-                extensions["TORCHINDUCTOR_COMPILE_THREADS"] = str(max(1, (os.cpu_count() or 1) // count))
+            environment = {"TORCH_EXTENSIONS_DIR": str(folder / "extensions"), **_share_of_cores(count)}
 
             def worker(name: str, factory: str) -> WorkerProcess:
-                settings = WorkerSettings(name, factory, is_early, environment=extensions)
+                settings = WorkerSettings(name, factory, is_early, environment=environment)
                 return stack.enter_context(WorkerProcess(settings, scratch=folder))
 
             importer = stack.enter_context(importer_in(folder, is_early=is_early))
-            yield cls(importer, worker("timer", TIMER), worker("evaluator", EVALUATOR), is_early)
+            found = cls(importer, worker("timer", TIMER), worker("evaluator", EVALUATOR), is_early)
+            stack.callback(found.kill)
+            found.expect(importer)
+            yield found
 
     def kill(self) -> None:
-        """End all of them."""
+        """End all of them; what is asked next starts anew."""
         for each in (self.importer, self.timer, self.evaluator):
             each.kill()
 
@@ -170,13 +175,25 @@ class SolveWorkers:
                 each.warm()
 
 
+def _share_of_cores(count: int) -> dict[str, str]:
+    """What has each of `count` problems side by side use its part of the cores alone: PyTorch takes all otherwise."""
+    threads = str(max(1, (os.cpu_count() or 1) // count))
+    return {"TORCHINDUCTOR_COMPILE_THREADS": threads, "OMP_NUM_THREADS": threads} if count > 1 else {}
+
+
+def _set_environment(variables: Mapping[str, str]) -> None:
+    os.environ.update(variables)
+
+
 def solve(
     problems: Sequence[tuple[Path, Path]], settings: SolveSettings, *, tell: Tell = lambda text: None
 ) -> Generator[dict[str, Any]]:
-    """The records of problems that are solved together, in order, each once nothing of it is left to do.
+    """The records of problems, in order, each once nothing of it is left to do.
 
-    All get their answers side by side, and take turns on the device where something is timed. Nothing of the problems
-    runs beside what a ratio rests on. A problem's folder gets problem, run and answer, and is emptied before.
+    As many as `settings.together` get their answers side by side, and take turns on the device where something is
+    timed. Then they are judged: side by side up to what is timed, and nothing of them runs beside what a ratio rests
+    on. Processes that load PyTorch go on from one problem to the next where none failed. A problem's folder gets
+    problem, run and answer, and is emptied before.
 
     Keys of a record: `stage` that it reached (`import`, `lower`, `optimize`, `check`, `compare`, `official`), `why` it
     did not get further (empty: it did), `seconds` by stage, and of each stage that was passed what it found.
@@ -189,27 +206,44 @@ def solve(
     Raises:
         Interrupted: a person stopped an optimisation.
     """
+    count = min(settings.together, len(problems))
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(2 * len(problems)))
-        solving = []
-        for file, folder in problems:
-            workers = stack.enter_context(SolveWorkers.started(is_early=settings.is_early, count=len(problems)))
-            stack.callback(workers.kill)
-            solving.append(_Solving(file, folder, settings, workers, tell))
-        if len(solving) == 1:  # in this process, which a person's interrupt reaches
-            solving[0].answer(pool, _optimised)
-        else:
-            processes = stack.enter_context(ProcessPoolExecutor(len(problems), multiprocessing.get_context("spawn")))
+        pool = stack.enter_context(ThreadPoolExecutor(2 * max(1, count)))
+        crew = [
+            stack.enter_context(SolveWorkers.started(is_early=settings.is_early, count=count)) for _ in range(count)
+        ]
+        optimised: Callable[..., dict[str, Any]] = _optimised  # in this process, which a person's interrupt reaches
+        if count > 1:
+            share = _share_of_cores(count)
+            processes = stack.enter_context(process_pool(count, prepare=_set_environment, given=(share,)))
 
             def elsewhere(*job: object) -> dict[str, Any]:
                 return processes.submit(_optimised, *job).result()  # type: ignore[arg-type]
 
-            for answered in [pool.submit(each.answer, pool, elsewhere) for each in solving]:
-                answered.result()
-        for each in solving:
-            with DeviceLock(settings.machine.known.lock_name):
-                each.judge()
-            yield each.record
+            optimised = elsewhere
+        for begin in range(0, len(problems), max(1, count)):
+            batch = problems[begin : begin + count]
+            solving = [_Solving(*each, settings, workers, tell) for each, workers in zip(batch, crew, strict=False)]
+            yield from _solved_together(solving, settings, pool, optimised)
+
+
+def _solved_together(
+    solving: Sequence[_Solving],
+    settings: SolveSettings,
+    pool: ThreadPoolExecutor,
+    optimised: Callable[..., dict[str, Any]],
+) -> Iterator[dict[str, Any]]:
+    if len(solving) == 1:
+        solving[0].answer(pool, optimised)
+    else:
+        for answered in [pool.submit(each.answer, pool, optimised) for each in solving]:
+            answered.result()
+    for asked in [pool.submit(each.ask_official) for each in solving]:
+        asked.result()
+    for each in solving:
+        with DeviceLock(settings.machine.known.lock_name):
+            each.judge()
+        yield each.record
 
 
 class _Solving:
@@ -219,6 +253,8 @@ class _Solving:
         self._file, self._folder, self._settings, self._workers, self._tell = file, folder, settings, workers, tell
         self._module, self._answer = folder / "problem" / MODULE, folder / "model_new.py"
         self._compiled: dict[str, Any] = {}
+        self._official: dict[str, Any] = {}
+        """What the official evaluator says; nothing yet where it waits for its timing."""
         self.record: dict[str, Any] = {"name": file.stem, "stage": "import", "why": "", "seconds": {}}
 
     def answer(self, pool: ThreadPoolExecutor, optimised: Callable[..., dict[str, Any]]) -> None:
@@ -231,12 +267,23 @@ class _Solving:
         (early or pool.submit(self._compile)).result()
         self._reach("check", self._check)
 
+    def ask_official(self) -> None:
+        """Have the official evaluator do all that comes before its timing, on the same build of the answer."""
+        if not self.record["why"]:
+            begun = time.perf_counter()
+            try:
+                self._official = self._asked_official("check")
+            except InfrastructureError as error:
+                self._official = {"is_asked": True, "error": error.message}
+            self.record["seconds"]["official check"] = round(time.perf_counter() - begun, 3)
+
     def judge(self) -> None:
-        """Time the answer beside PyTorch, and ask the official evaluator, on the same build of it."""
+        """Time the answer beside PyTorch, and have the official evaluator time it."""
         self._reach("compare", self._time)
-        self._workers.timer.kill()
-        self._reach("official", lambda: self.record.update(official=self._official()))
-        self._workers.kill()
+        self._reach("official", self._officially_timed)
+        self._workers.evaluator.kill()
+        if self.record["why"] or not is_correct(self.record):
+            self._workers.kill()  # whatever it did there, the next problem does not meet it
 
     def _reach(self, stage: str, work: Callable[[], _T]) -> _T:
         """What comes of a stage; None where an earlier one failed, or this one does."""
@@ -266,7 +313,6 @@ class _Solving:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._module.parent.mkdir(parents=True)
         found = import_module(self._file, importer=self._workers.importer, library=bool(self._settings.library))
-        self._workers.importer.kill()
         self._workers.expect(self._workers.timer, self._workers.evaluator)
         return found
 
@@ -305,13 +351,17 @@ class _Solving:
         known["parts"] = share_rows(known.get("parts_s", []))
         known["rows"] = compared(known) if known["samples_s"] else {}
 
-    def _official(self) -> dict[str, Any]:
+    def _officially_timed(self) -> None:
+        self.record["official"] = self._official or self._asked_official("time")
+
+    def _asked_official(self, part: str) -> dict[str, Any]:
         own = self._settings
         if own.place == "cpu":
             return {"is_asked": False, "why": "it needs CUDA, and the answer is for CPU tensors"}
         return ask_official(
-            own.checkout, self._module, self._answer, timeout_s=own.timeout_s, evaluator=self._workers.evaluator
-        )
+            own.checkout, self._module, self._answer, timeout_s=own.timeout_s, evaluator=self._workers.evaluator,
+            parts=[part],
+        )  # fmt: skip
 
 
 def _optimised(

@@ -12,6 +12,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType, UnionType
@@ -137,6 +138,8 @@ class DeviceProcess:
         self.can_judge_aside = not device.shares_host_cores
         """Whether the referee may work while the device is measured."""
         self.device_memory_bytes = device.limits.get("global_memory")
+        self.turn: AbstractContextManager[object] = contextlib.nullcontext()
+        """What each job of the device's process waits for and holds; nothing where the lane's user holds the device."""
         self._is_closed = False
         self.baseline: Mapping[str, Job] | None = None
         """By workload, once it is known to run."""
@@ -386,7 +389,8 @@ class DeviceProcess:
             self._opening.result()
             self._opening = None
         try:
-            answer = self.worker.call(job, timeout_s=timeout_s, watch=watch)
+            with self.turn:
+                answer = self.worker.call(job, timeout_s=timeout_s, watch=watch)
         except (KernelwrightError, LaunchFailed, BuildFailed):
             raise
         except Exception as error:
