@@ -12,6 +12,7 @@ from kernel_truths import FOLDER, infer_case
 
 from kernelwright.backend.base import BoundLaunch, LocalArgument
 from kernelwright.backend.opencl.session import OpenclSession
+from kernelwright.errors import InfrastructureError, ReferenceFailed
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.judge import referee
 from kernelwright.evaluate.judge.kernel_reference import KernelReference
@@ -157,3 +158,20 @@ def test_a_kernel_that_computes_something_else_in_doubles_runs_as_it_is(tmp_path
     found = call_reference(original.as_reference(), problem, problem.workloads[0], {"x": x})
     assert (found["y"] == x[::-1].astype(np.float32)).all()
     assert "since with doubles it computes something else" in original.note
+
+
+def test_a_device_that_the_original_kernel_makes_unusable_is_told_as_its_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = problem_of(tmp_path, "layer_norm.cl", "rows=7", "hidden=50", "eps=1e-5")
+
+    def lost(_: OpenclSession) -> None:
+        raise InfrastructureError("waiting for the device: ILLEGAL_ADDRESS")
+
+    monkeypatch.setattr(OpenclSession, "synchronize", lost)
+    reference = KernelReference(problem).as_reference()
+    x = np.ones((7, 50))
+    inputs = {"x": x, "gamma": x[0], "beta": x[0]}
+    with pytest.raises(ReferenceFailed, match="with doubles for floats and the device failed.*ILLEGAL_ADDRESS") as told:
+        call_reference(reference, problem, problem.workloads[0], inputs)
+    assert "shapes, sizes and launches" in (told.value.hint or "")

@@ -32,7 +32,7 @@ from kernelwright.backend.base import (
     Module,
 )
 from kernelwright.backend.registry import BACKENDS, get_backend
-from kernelwright.errors import ReferenceFailed
+from kernelwright.errors import InfrastructureError, ReferenceFailed
 from kernelwright.evaluate.builds.render import render_workload
 from kernelwright.evaluate.data.array_threads import Crew
 from kernelwright.evaluate.device.arena import Job
@@ -149,13 +149,13 @@ class KernelReference:
         wide = None
         if self._wide is not None:
             try:
-                wide = self._launched(*self._wide, values)
+                wide = self._tried(*self._wide, values)
             except (BuildFailed, LaunchFailed):
                 self._run_narrow("it does not build or run with doubles here")
         if wide is not None and self._is_compared:
             return wide
         try:
-            narrow = self._launched(self._problem, self._original, values)
+            narrow = self._tried(self._problem, self._original, values)
         except (BuildFailed, LaunchFailed) as error:
             log = error.log if isinstance(error, BuildFailed) else ""
             raise ReferenceFailed(
@@ -169,6 +169,24 @@ class KernelReference:
         if is_other:
             self._run_narrow("with doubles it computes something else")
         return narrow if is_other else wide
+
+    def _tried(self, problem: Problem, candidate: Candidate, values: Mapping[str, object]) -> dict[str, Array]:
+        """What the kernel makes of `values`; a device that it makes unusable is the kernel's fault.
+
+        Raises:
+            BuildFailed, LaunchFailed: it does not build or run.
+            ReferenceFailed: after it, the device cannot be used by this process.
+        """
+        try:
+            return self._launched(problem, candidate, values)
+        except InfrastructureError as error:
+            how = "as it is" if problem is self._problem else "with doubles for floats"
+            raise ReferenceFailed(
+                f"the original kernel, which is the reference, ran {how} and the device failed: {error.message}",
+                hint="correct the shapes, sizes and launches that the problem declares, or the ranges of its indices; "
+                "of a kernel that knows how many bytes a float has, write the reference in Python",
+                location=self._problem.reference.location,
+            ) from error
 
     def _launched(self, problem: Problem, candidate: Candidate, values: Mapping[str, object]) -> dict[str, Array]:
         backend, device, session = self._device()
