@@ -172,6 +172,8 @@ def test_a_device_that_the_original_kernel_makes_unusable_is_told_as_its_fault(
     reference = KernelReference(problem).as_reference()
     x = np.ones((7, 50))
     inputs = {"x": x, "gamma": x[0], "beta": x[0]}
-    with pytest.raises(ReferenceFailed, match="with doubles for floats and the device failed.*ILLEGAL_ADDRESS") as told:
+    with pytest.raises(
+        ReferenceFailed, match=r"with doubles for floats and the device failed.*ILLEGAL_ADDRESS"
+    ) as told:
         call_reference(reference, problem, problem.workloads[0], inputs)
     assert "shapes, sizes and launches" in (told.value.hint or "")
