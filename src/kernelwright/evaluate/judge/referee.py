@@ -273,7 +273,7 @@ class _Referee:
             lengths = [threads.submit(self._lengths_ahead, workload) for workload in ahead]
             for each in lengths:
                 each.result()
-            return tuple(each.result() for each in replies)
+            return tuple(_share_of(each.result(), width) for each in replies)
 
     def _working_bytes(self, workload: str) -> int:
         """The memory that one job of the workload needs."""
@@ -794,6 +794,13 @@ def _write_once(path: Path, values: Array) -> None:
     values.reshape(-1).view(np.uint8).tofile(partial)
     partial.chmod(0o444)
     partial.rename(path)
+
+
+def _share_of(reply: object, together: int) -> object:
+    """A reply of several made side by side, with what one took of their time; calls of the reference take turns."""
+    if not isinstance(reply, Prepared):
+        return reply
+    return replace(reply, work_s=reply.reference_s + max(0.0, reply.work_s - reply.reference_s) / together)
 
 
 def _loose_note(job: CalibrateJob, output: str, factor: float) -> str:
