@@ -486,6 +486,8 @@ class _Referee:
         ]
         if self._original is not None:
             notes.append(self._original.note)
+        if self._torch_note:
+            notes.append(self._torch_note)
         return Calibration(tuple(errors), None, factors, tuple(notes))
 
     def _widen(
@@ -723,18 +725,24 @@ class _Referee:
     ) -> dict[str, Array]:
         """The reference's results; what a call takes is kept, without waiting for other calls.
 
-        The first call of a kernel builds it, so where it takes long a second one says what calls take.
+        The first call on a device builds kernels, so where it takes long a second one says what calls take.
         """
-        is_first = self._original is not None and not self._call_s
-        for _ in range(2 if is_first else 1):
+        is_first = not self._call_s
+        while True:
             start_s = time.perf_counter()
             before_s = self._one_at_a_time.waited_s
             results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=may_be_infinite)
             call_s = time.perf_counter() - start_s - (self._one_at_a_time.waited_s - before_s)
             self._call_s[workload.name] = min(call_s, self._call_s.get(workload.name, math.inf))
-            if call_s < LONG_FIRST_CALL_S:
+            if not is_first or call_s < LONG_FIRST_CALL_S or not (self._original or self._torch_note):
                 break
+            is_first = False
         return results
+
+    @property
+    def _torch_note(self) -> str:
+        device = self._reference.device
+        return "" if device is None else device.note
 
     def _why_dropped(self, workload: str, dataset: Dataset, entry: _Entry) -> str | None:
         if entry.failure is None:
