@@ -229,8 +229,17 @@ def test_a_wide_tolerance_allows_relaxed_arithmetic() -> None:
 
 def test_cuda_bounds_leave_room_for_more_blocks() -> None:
     result = _rewritten(LAUNCH_BOUNDS, example("cuda/transpose", GPU))
-    assert "__launch_bounds__((16) * (16), MIN_BLOCKS) transpose(" in result.source
+    assert "__launch_bounds__(MIN_BLOCKS ? (16) * (16) : 1024, MIN_BLOCKS) transpose(" in result.source
     assert result.added == ("MIN_BLOCKS",)
+
+
+def test_cuda_bounds_change_nothing_by_default() -> None:
+    """What the compiler makes of the template at its defaults is what it makes of the kernel as it was."""
+    result = _rewritten(LAUNCH_BOUNDS, example("cuda/transpose", GPU))
+    blocks = result.header.parameter("MIN_BLOCKS")
+    assert blocks is not None
+    assert blocks.default == 0
+    assert 1 in blocks.values
 
 
 def test_a_loop_in_which_threads_meet_is_not_written_out() -> None:

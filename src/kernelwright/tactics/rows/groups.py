@@ -34,7 +34,7 @@ from kernelwright.tactics.common.launches import number, only_shape, refuse_alia
 from kernelwright.tactics.common.loop_reductions import Operation, across_lanes
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 from kernelwright.tactics.common.traffic_model import effect, map_pairs, tree_barriers
-from kernelwright.tactics.rows.registers import MIN_BLOCKS
+from kernelwright.tactics.rows.registers import held_blocks
 from kernelwright.tactics.rows.text import (
     LOAD_HINTS,
     LOAD_WHY,
@@ -265,9 +265,7 @@ def _declare_parameters(group: _Group) -> None:
         group.names["reciprocal"] = plan.parameter("RECIPROCAL", (0, 1), default, why)
     for what, name in (("size", "KW_GROUP"), ("lanes", "KW_LANES"), ("groups", "KW_GROUPS")):
         group.names[what] = plan.fresh(name)
-    why = "blocks of a multiprocessor that registers must leave room for"
-    known = subject.header.parameter("MIN_BLOCKS")
-    group.names["held"] = "MIN_BLOCKS" if known is not None else plan.parameter("MIN_BLOCKS", MIN_BLOCKS, 1, why)
+    group.names["held"] = held_blocks(plan)
 
 
 def _constrain(group: _Group) -> None:

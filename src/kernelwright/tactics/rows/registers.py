@@ -20,6 +20,7 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.dialect import dialect
+from kernelwright.tactics.common.editing import RewriteBuilder
 from kernelwright.tactics.common.iteration_domain import expression_of
 from kernelwright.tactics.common.launches import number, only_shape
 from kernelwright.tactics.common.loop_reductions import across_lanes
@@ -93,9 +94,17 @@ def _declare_parameters(row: RowKernel) -> None:
     if allowed_error(subject) > 0.0 and not any("double" in a.c_type for a in subject.analysis.facts.arrays.values()):
         why = "0: divisions by one number for a row; 1: multiplications by its reciprocal"
         row.names["reciprocal"] = plan.parameter("RECIPROCAL", (0, 1), 1, why)
-    why = "blocks of a multiprocessor that registers must leave room for"
-    known = subject.header.parameter("MIN_BLOCKS")
-    row.names["held"] = "MIN_BLOCKS" if known is not None else plan.parameter("MIN_BLOCKS", MIN_BLOCKS, 1, why)
+    row.names["held"] = held_blocks(plan)
+
+
+def held_blocks(plan: RewriteBuilder) -> str:
+    """The parameter of the blocks that registers leave room for; 1 by default, since rows are kept in registers."""
+    known = plan.header.parameter("MIN_BLOCKS")
+    if known is None:
+        why = "blocks of a multiprocessor that registers must leave room for"
+        return plan.parameter("MIN_BLOCKS", MIN_BLOCKS, 1, why)
+    plan.header = plan.header.with_parameters(replace(known, default=1))
+    return known.name
 
 
 _BLOCK = ("blockIdx.x", "get_group_id(0)")
