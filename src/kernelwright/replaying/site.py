@@ -56,7 +56,7 @@ class WatchedFolder(RunFolder):
             raise KeyboardInterrupt
 
 
-class RecordedClock(RunClock):
+class _RecordedClock(RunClock):
     """Tells the recorded time."""
 
     def __init__(self, recorded: Recorded) -> None:
@@ -203,7 +203,17 @@ class ReplaySite:
         """Nothing to release."""
 
 
-class OneRecordedStep(Steps):
+def clock_of(recorded: Recorded) -> RunClock:
+    """A clock that tells the recorded time."""
+    return _RecordedClock(recorded)
+
+
+def steps_of(recorded: Recorded, size: int, tree: Callable[[], Tree]) -> Steps:
+    """Steps that end in the order in which the recorded ones ended; `size`: how many may be under way."""
+    return _OneRecordedStep(recorded) if size == 1 else _RecordedSteps(size, recorded, tree)
+
+
+class _OneRecordedStep(Steps):
     """One step at a time, as long as the recorded session went on."""
 
     def __init__(self, recorded: Recorded) -> None:
@@ -221,7 +231,7 @@ class OneRecordedStep(Steps):
         super().begin(key, step)
 
 
-class RecordedSteps(Steps):
+class _RecordedSteps(Steps):
     """Chains that are carried on in the order in which the recorded events came of them, in one thread."""
 
     def __init__(self, size: int, recorded: Recorded, tree: Callable[[], Tree]) -> None:
