@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -34,7 +35,14 @@ from kernelwright.tree.model import Tree, action_of
 from kernelwright.tuning.loop import RunClock
 
 
-class WatchedFolder(RunFolder):
+def watched_folder(recorded: Recorded, path: Path, *, files: Mapping[str, bytes]) -> RunFolder:
+    """A new run folder that takes only what the record holds next."""
+    folder = _WatchedFolder.create(path, files=files)
+    folder.recorded = recorded
+    return folder
+
+
+class _WatchedFolder(RunFolder):
     """A run folder that takes only what the record holds next."""
 
     recorded: Recorded
