@@ -18,7 +18,7 @@ from kernelwright.problem.config import Config
 from kernelwright.search.base import Observation, Prior
 from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space
-from kernelwright.testing.synthetic import Matmul, matmul_space, observe
+from kernelwright.testing.synthetic import matmul, matmul_space, observe
 from kernelwright_bench.search.priors import priors_for, sources_for
 from kernelwright_bench.search.recordings import load_recorded
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 def simulated() -> Callable[[Config], Observation]:
     """The objective's own time is not measured, but waiting for it is dull."""
-    objective, known = Matmul(), dict[Config, Observation]()
+    objective, known = matmul(), dict[Config, Observation]()
 
     def answer(config: Config) -> Observation:
         if config not in known:

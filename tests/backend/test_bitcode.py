@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.backend.base import BuildUnit, StateVariable
-from kernelwright.backend.opencl.bitcode import BitcodeUnreadable, Program, read_program
+from kernelwright.backend.base import BinaryUnreadable, BuildUnit, StateVariable
+from kernelwright.backend.opencl.bitcode import Program, read_program
 from kernelwright.backend.opencl.driver import is_pocl
 from kernelwright.backend.registry import get_backend
 from tiers import examples
@@ -127,14 +127,14 @@ def test_damaged_bitcode_is_told_and_never_followed(build) -> None:
     data = next(folder.rglob("program.bc")).read_bytes()
     assert any(each.name == "V" for each in read_program(data).variables)
     for length in range(0, len(data), len(data) // 50):
-        with pytest.raises(BitcodeUnreadable):
+        with pytest.raises(BinaryUnreadable):
             read_program(data[:length])
 
 
 @examples(200)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_in_words(junk: bytes) -> None:
-    with pytest.raises(BitcodeUnreadable):
+    with pytest.raises(BinaryUnreadable):
         read_program(b"\xde\xad" + junk)
-    with contextlib.suppress(BitcodeUnreadable):
+    with contextlib.suppress(BinaryUnreadable):
         assert read_program(b"BC\xc0\xde" + junk) == Program((), has_assembly=False)

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernelwright.backend.base import BuildUnit, DeviceInfo, LaunchFailed, StateVariable
+from kernelwright.backend.base import BinaryUnreadable, BuildUnit, DeviceInfo, LaunchFailed, StateVariable
 from kernelwright.backend.cuda.cubin_state import (
     HEAP,
     SMALL_BYTES,
     CubinState,
-    CubinUnreadable,
     CubinVariable,
     read_cubin,
     readable_name,
@@ -117,9 +116,9 @@ def test_what_libraries_leave_does_not_count_and_is_set_back_too():
 def test_damaged_files_are_told(length, junk):
     whole = cubin(("V", OBJECT, BLANK, 64))
     damaged = whole[:length] + junk
-    with contextlib.suppress(CubinUnreadable):
+    with contextlib.suppress(BinaryUnreadable):
         read_cubin(damaged)
-    with pytest.raises(CubinUnreadable):
+    with pytest.raises(BinaryUnreadable):
         read_cubin(junk)
 
 

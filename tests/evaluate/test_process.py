@@ -105,7 +105,7 @@ def test_job_exception_arrives_verbatim_with_the_remote_traceback(worker):
 @pytest.mark.parametrize(
     ("job", "kind"),
     [
-        ("raise_unpicklable", "UnpicklableFault"),
+        ("raise_unpicklable", "_UnpicklableFault"),
         ("return_no_data", "UntrustedReply"),
         ("return_lambda", ("AttributeError", "PicklingError")),
     ],

@@ -15,25 +15,25 @@ from kernelwright.space.parameter import Parameter
 from kernelwright.testing.contracts_search import small_space
 from kernelwright.testing.synthetic import (
     MATMUL_PARAMETERS,
-    Failing,
-    Matmul,
-    Noisy,
     Objective,
-    Plateau,
-    Rugged,
-    Smooth,
     best_value,
     drive,
+    failing,
+    matmul,
     matmul_space,
+    noisy,
     observe,
+    plateau,
+    rugged,
+    smooth,
 )
 
 OBJECTIVES: dict[str, Objective] = {
-    "smooth": Smooth(MATMUL_PARAMETERS),
-    "matmul": Matmul(),
-    "failing": Noisy(Failing(Matmul(), share=0.4), deviation=0.03),
-    "plateau": Plateau(Matmul(), ratio=1.3),
-    "rugged": Rugged(Smooth(MATMUL_PARAMETERS, seed=3), height=1.0),
+    "smooth": smooth(MATMUL_PARAMETERS),
+    "matmul": matmul(),
+    "failing": noisy(failing(matmul(), share=0.4), deviation=0.03),
+    "plateau": plateau(matmul(), ratio=1.3),
+    "rugged": rugged(smooth(MATMUL_PARAMETERS, seed=3), height=1.0),
 }
 
 
@@ -57,7 +57,7 @@ def test_nothing_is_forecast_from_little(name: str) -> None:
     searcher.tell([Observation(config, None, "build:compile-error") for config in configs[:30]])
     searcher.tell([Observation(config, 2.0, is_partial=True) for config in configs[30:60]])
     assert expected(searcher, 10) is None
-    searcher.tell([observe(Smooth(space.parameters), config) for config in configs[60:90]])
+    searcher.tell([observe(smooth(space.parameters), config) for config in configs[60:90]])
     assert expected(searcher, 10) is not None
 
 
@@ -65,7 +65,7 @@ def test_nothing_is_forecast_from_little(name: str) -> None:
 def test_nothing_is_gained_beyond_the_end_of_the_space(name: str) -> None:
     space = small_space()
     searcher = forecaster(name, space)
-    objective = Smooth(space.parameters)
+    objective = smooth(space.parameters)
     configs = list(space.iterate())
     searcher.tell([observe(objective, config) for config in configs[:-3]])
     gain = expected(searcher, 50)
@@ -78,7 +78,7 @@ def test_nothing_is_gained_beyond_the_end_of_the_space(name: str) -> None:
 def test_a_forecast_is_a_function_of_what_was_told() -> None:
     space = small_space()
     searcher = forecaster("surrogate", space)
-    seen = drive(searcher, Failing(Smooth(space.parameters)), budget=60, batch_count=4)
+    seen = drive(searcher, failing(smooth(space.parameters)), budget=60, batch_count=4)
     again = forecaster("surrogate", space)
     again.tell([*seen, *seen[::-1]])
     again.ask(5)
@@ -88,7 +88,7 @@ def test_a_forecast_is_a_function_of_what_was_told() -> None:
 def test_more_evaluations_bring_more_and_more_confidence_allows_for_more() -> None:
     space = small_space()
     searcher = forecaster("random", space)
-    drive(searcher, Smooth(space.parameters), budget=40)
+    drive(searcher, smooth(space.parameters), budget=40)
     gains = [expected(searcher, count) for count in (1, 5, 20, 80)]
     fractions = [gain.fraction for gain in gains if gain]
     bounds = [gain.bound_fraction for gain in gains if gain]

@@ -6,7 +6,7 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.search.registry import SEARCHERS, create
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter
-from kernelwright.testing.synthetic import Failing, Smooth, drive
+from kernelwright.testing.synthetic import drive, failing, smooth
 
 
 def huge_space() -> Space:
@@ -20,6 +20,6 @@ def test_a_space_beyond_any_list_is_searched(name: str) -> None:
     space = huge_space()
     assert space.feasible_count > 2**64
     searcher = create(name, space, seed=0, default=space.config_at(5), budget_hint=100)
-    seen = drive(searcher, Failing(Smooth(space.parameters)), budget=70, batch_count=7)
+    seen = drive(searcher, failing(smooth(space.parameters)), budget=70, batch_count=7)
     assert len({observation.config for observation in seen}) == 70
     assert seen[0].config == space.config_at(5)

@@ -11,9 +11,9 @@ SCRIPT = """
 import json
 from kernelwright.search.registry import SEARCHERS, create
 from kernelwright.testing.contracts_search import small_space
-from kernelwright.testing.synthetic import Failing, Smooth, drive
+from kernelwright.testing.synthetic import failing, smooth, drive
 space = small_space()
-objective = Failing(Smooth(space.parameters))
+objective = failing(smooth(space.parameters))
 runs = {}
 for name in SEARCHERS:
     seen = drive(create(name, space, seed=3), objective, budget=60, batch_count=4)

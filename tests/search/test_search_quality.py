@@ -17,23 +17,23 @@ from kernelwright.space.parameter import Constraint, Parameter
 from kernelwright.testing.synthetic import (
     MATMUL_CONSTRAINTS,
     MATMUL_PARAMETERS,
-    Failing,
-    Matmul,
-    Noisy,
     Objective,
-    Shifted,
-    Smooth,
     best_value,
     drive,
+    failing,
+    matmul,
+    noisy,
+    shifted,
+    smooth,
 )
 
 REPEATS = 20
 BUDGETS = {"surrogate": 50, "local": 80, "evolution": 100}
 
 OBJECTIVES: dict[str, Objective] = {
-    "smooth": Smooth(MATMUL_PARAMETERS),
-    "matmul": Matmul(),
-    "failing": Noisy(Failing(Matmul(), share=0.4), deviation=0.03),
+    "smooth": smooth(MATMUL_PARAMETERS),
+    "matmul": matmul(),
+    "failing": noisy(failing(matmul(), share=0.4), deviation=0.03),
 }
 
 
@@ -93,7 +93,7 @@ def test_parameters_with_one_value_change_nothing_that_the_surrogate_asks() -> N
 
 
 def test_the_surrogate_learns_to_avoid_failures() -> None:
-    objective = Failing(Matmul(), share=0.5)
+    objective = failing(matmul(), share=0.5)
     space = matmul_space()
 
     def failed_share(name: str) -> float:
@@ -109,7 +109,7 @@ def test_the_surrogate_learns_to_avoid_failures() -> None:
 @pytest.mark.thorough
 def test_priors_of_another_device_help() -> None:
     space = matmul_space()
-    here, there = Shifted(Matmul(), seed=1, strength=0.2), Shifted(Matmul(), seed=2, strength=0.2)
+    here, there = shifted(matmul(), seed=1, strength=0.2), shifted(matmul(), seed=2, strength=0.2)
     rng = np.random.default_rng(0)
     known = [space.config_at(int(index)) for index in rng.integers(len(space), size=400)]
     priors = [Prior(config, there(config), "another device") for config in known]

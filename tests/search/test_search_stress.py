@@ -13,15 +13,15 @@ from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter
 from kernelwright.testing.synthetic import (
-    Failing,
-    Noisy,
     Objective,
-    Plateau,
-    Rugged,
-    Shifted,
-    Smooth,
     best_value,
     drive,
+    failing,
+    noisy,
+    plateau,
+    rugged,
+    shifted,
+    smooth,
 )
 
 CONDITIONAL = (("USE_SHARED", "PADDING"), ("USE_VECTOR", "VECTOR"), ("PREFETCH", "DEPTH"))
@@ -41,15 +41,15 @@ def odd_space() -> Space:
     return Space.build(parameters, [Constraint(text, Expression.parse(text)) for text in texts])
 
 
-def smooth() -> Smooth:
-    return Smooth(odd_space().parameters, seed=4)
+def odd_valley() -> Objective:
+    return smooth(odd_space().parameters, seed=4)
 
 
 OBJECTIVES: dict[str, Objective] = {
-    "noisy and shifted": Noisy(Shifted(smooth(), seed=1), seed=2, deviation=0.2),
-    "80% fail": Failing(smooth(), share=0.8, seed=5),
-    "plateaus": Plateau(smooth(), ratio=1.5),
-    "all at once": Noisy(Failing(Plateau(Rugged(Shifted(smooth())), ratio=1.3), share=0.6, seed=1), deviation=0.05),
+    "noisy and shifted": noisy(shifted(odd_valley(), seed=1), seed=2, deviation=0.2),
+    "80% fail": failing(odd_valley(), share=0.8, seed=5),
+    "plateaus": plateau(odd_valley(), ratio=1.5),
+    "all at once": noisy(failing(plateau(rugged(shifted(odd_valley())), ratio=1.3), share=0.6, seed=1), deviation=0.05),
 }
 
 BUDGET = 75

@@ -14,10 +14,10 @@ from kernelwright.search.candidates import Table
 from kernelwright.search.forest import Data, ForestFitter
 from kernelwright.search.registry import create
 from kernelwright.search.transfer import DOUBT, beliefs, favourites, sources_of
-from kernelwright.testing.synthetic import Matmul, Objective, Shifted, best_value, drive, matmul_space, unit
+from kernelwright.testing.synthetic import Objective, best_value, drive, matmul, matmul_space, shifted, unit
 
-HERE = Matmul()
-SIMILAR = Shifted(Matmul(), seed=2, strength=0.2)
+HERE = matmul()
+SIMILAR = shifted(matmul(), seed=2, strength=0.2)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.expressions.scalar import evaluate_node
 from kernelwright.space.dense import combine, dense_codes, first_rows, unique_rows
 from kernelwright.space.ordering import order_parameters
-from kernelwright.space.residual import Magnitudes, conjuncts, plan_residuals, substitute
+from kernelwright.space.residual import conjuncts, flattened, plan_residuals, substitute
 from tiers import examples
 
 NAMES = ("a", "b", "c", "d")
@@ -21,7 +21,7 @@ NAMES = ("a", "b", "c", "d")
 
 def slots_by_step(text: str) -> list[int]:
     """How many values each step must remember."""
-    tree = Magnitudes(dict.fromkeys(NAMES, 100)).flatten(Expression.parse(text).tree)
+    tree = flattened(Expression.parse(text).tree, dict.fromkeys(NAMES, 100))
     return [len(step.slots) for step in plan_residuals(tree, NAMES)]
 
 
@@ -42,7 +42,7 @@ def test_assigned_parts_of_sums_and_products_become_one_value(text: str, counts:
 
 
 def test_a_sum_that_is_taken_modulo_remembers_only_the_remainder() -> None:
-    tree = Magnitudes(dict.fromkeys(NAMES, 100)).flatten(Expression.parse("(a * 7 + b * 11 + c + d) % 5 == 0").tree)
+    tree = flattened(Expression.parse("(a * 7 + b * 11 + c + d) % 5 == 0").tree, dict.fromkeys(NAMES, 100))
     step = plan_residuals(tree, NAMES)[1]
     values = {evaluate_node(step.slots[0][1], {"#0.0": a, "b": b}) for a in range(20) for b in range(20)}
     assert values == {0, 1, 2, 3, 4}
@@ -50,12 +50,12 @@ def test_a_sum_that_is_taken_modulo_remembers_only_the_remainder() -> None:
 
 def test_floats_are_never_reordered() -> None:
     tree = Expression.parse("a * 0.1 + b * 0.2 + c").tree
-    assert Magnitudes(dict.fromkeys(NAMES, 100)).flatten(tree) == tree
+    assert flattened(tree, dict.fromkeys(NAMES, 100)) == tree
 
 
 def test_large_integers_are_not_reordered_past_the_limit() -> None:
     tree = Expression.parse("a * b * c").tree
-    assert Magnitudes(dict.fromkeys(NAMES, 2**120)).flatten(tree).op == "mul"
+    assert flattened(tree, dict.fromkeys(NAMES, 2**120)).op == "mul"
 
 
 def test_substitution_folds_and_keeps_what_has_no_value() -> None:

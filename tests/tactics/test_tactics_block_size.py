@@ -32,13 +32,11 @@ ROWS = Plain("sum_of_rows", "opencl", SUM, {"x": "in float32 r,d", "o": "out flo
 
 
 @pytest.mark.opencl
-def test_a_sum_of_rows_is_the_same_with_blocks_of_any_size(tmp_path: Path) -> None:
-    runner = Runner()
+def test_a_sum_of_rows_is_the_same_with_blocks_of_any_size(tmp_path: Path, runner: Runner) -> None:
     subject = subject_of(ROWS, tmp_path)
     result = LAUNCH_SHAPE.apply(subject)
     assert isinstance(result, Rewrite), result
     assert not differences(runner, subject, result, ROWS.sizes[0], count=3, rtol=1e-5)
-    runner.close()
 
 
 LEFT_ALONE = {

@@ -225,13 +225,6 @@ LEFT_ALONE = {
 }
 
 
-@pytest.fixture(scope="module")
-def runner():
-    runner = Runner()
-    yield runner
-    runner.close()
-
-
 def rewritten(subject) -> Rewrite:
     result = CONTRACTION_TILES.apply(subject)
     assert isinstance(result, Rewrite), result

@@ -431,6 +431,49 @@ def test_a_loop_over_more_than_the_tile_reads_what_it_holds(tmp_path: Path, runn
     assert not differences(runner, subject, plain_rewrite(subject), near.sizes[0], count=0, rtol=1e-6)
 
 
+SUM_OF_TILES = """
+__kernel void f(__global const float *x, __global const float *w, __global float *y, const int n, const int k) {
+  __local float tx[8], tw[8];
+  int l = get_local_id(0), g = get_global_id(0);
+  float sum = 0, more = 0;
+  for (int k0 = 0; k0 < k; k0 += 8) {
+    tx[l] = k0 + l < k ? x[k0 + l] : 0;
+    tw[l] = k0 + l < k ? w[k0 + l] : 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i < 8; i++) { sum += tx[i] * tw[i]; }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  if (g < n) y[g] = sum + more;
+}
+"""
+MORE_THAN_A_SUM = {
+    "nothing else": ("", ""),
+    "a counter in the head": ("k0 += 8", "k0 += 8, more += 1"),
+    "a count of steps": ("tw[i]; }", "tw[i]; more += 1; }"),
+    "a sum of what is no product": ("tw[i]; }", "tw[i]; more += tx[i] + 1.0f; }"),
+    "numbers beyond the end": ("[k0 + l] : 0", "[k0 + l] : 1"),
+    "ends at two places": ("tx[l] = k0 + l < k ?", "tx[l] = k0 + l < k - 3 ?"),
+    "a product of its own": ("sum += tx[i] * tw[i];", "sum = sum * 0.5f + tx[i] * tw[i];"),
+}
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize(("old", "new"), MORE_THAN_A_SUM.values(), ids=MORE_THAN_A_SUM)
+def test_a_sum_of_tiles_ends_early_only_where_nothing_else_counts(
+    old: str, new: str, tmp_path: Path, runner: Runner
+) -> None:
+    arguments = {"x": "in float32 k", "w": "in float32 k", "y": "out float32 n", "n": "scalar int32 n",
+                 "k": "scalar int32 k"}  # fmt: skip
+    sizes = ({"n": 13, "k": 29}, {"n": 8, "k": 8})
+    source = SUM_OF_TILES.replace(old, new) if old else SUM_OF_TILES
+    assert (source != SUM_OF_TILES) == bool(old)
+    subject = subject_of(Plain("sum", "opencl", source, arguments, ("ceil_div(n, 8)",), ("8",), sizes), tmp_path)
+    rewrite = plain_rewrite(subject)
+    assert ("_all < k;" in rewrite.source) == (not old)
+    for each in sizes:
+        assert not differences(runner, subject, rewrite, each, count=0, rtol=1e-6)
+
+
 def test_a_variable_of_the_module_keeps_what_a_kernel_stores(tmp_path: Path) -> None:
     filtered = CUDA[0]
     source = "__device__ int last;" + filtered.source.replace("__syncthreads();", "__syncthreads(); last = n;")

@@ -194,13 +194,6 @@ template __global__ void f<float, 2>(const float *, float *, int);
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def runner():
-    runner = Runner()
-    yield runner
-    runner.close()
-
-
 def rewritten(subject) -> Rewrite:
     result = STENCIL_TILES.apply(subject)
     assert isinstance(result, Rewrite), result

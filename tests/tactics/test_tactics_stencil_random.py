@@ -139,13 +139,6 @@ def random_contraction(maker: random.Random) -> Plain:
     return Plain("random", "opencl", source, arguments, (extents[0], extents[1]), ("8", "8"), sizes)
 
 
-@pytest.fixture(scope="module")
-def runner():
-    runner = Runner()
-    yield runner
-    runner.close()
-
-
 @pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("seed", range(6 * TIMES))

@@ -149,13 +149,6 @@ extern "C" __global__ void f(const unsigned char *x, unsigned char *y, int h, in
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def runner():
-    runner = Runner()
-    yield runner
-    runner.close()
-
-
 def rewritten(subject) -> Rewrite:
     result = TRANSPOSE_TILES.apply(subject)
     assert isinstance(result, Rewrite), result

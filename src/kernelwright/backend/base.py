@@ -189,6 +189,10 @@ class Artifact:
     """Inline assembly that it holds, or may hold, in words. Empty: none, or a language in which it is usual."""
 
 
+class BinaryUnreadable(ValueError):
+    """The bytes are no compiled program of a kind that is understood here."""
+
+
 class BuildFailed(Exception):
     """The compiler refused the unit; a value of the pipeline, caught where the build was asked for.
 

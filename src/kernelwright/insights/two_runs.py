@@ -31,7 +31,7 @@ _EACH_ITS_OWN = frozenset({"data_seed"})
 
 
 @dataclass(frozen=True, slots=True)
-class RunSide:
+class _RunSide:
     """One of the two."""
 
     name: str
@@ -50,7 +50,7 @@ class RunSide:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadPair:
+class _WorkloadPair:
     """One workload in both runs; times in ms; None: not measured there."""
 
     name: str
@@ -72,11 +72,11 @@ class Change:
 class TwoRuns:
     """Both sides, and what is to be read with them."""
 
-    sides: tuple[RunSide, RunSide]
+    sides: tuple[_RunSide, _RunSide]
     is_same_problem: bool
     notes: tuple[str, ...]
     """What both claims must be read with, what makes figures mean different things, and what nobody claims."""
-    workloads: tuple[WorkloadPair, ...]
+    workloads: tuple[_WorkloadPair, ...]
     """Those that both have, with the same sizes."""
     configuration: tuple[Change, ...]
     same_parameters: int
@@ -160,10 +160,10 @@ def _sizes(record: Mapping[str, float] | None) -> dict[str, float] | None:
     return None if record is None else {name: size for name, size in record.items() if name != "weight"}
 
 
-def _side(name: str, folder: Path, view: RunView, shared: Sequence[str]) -> RunSide:
+def _side(name: str, folder: Path, view: RunView, shared: Sequence[str]) -> _RunSide:
     claim = tree_verdict_text(OptimizeResult(view)) if is_optimize_run(view) else verdict_text(TuneResult(view))
     started = view.started
-    return RunSide(
+    return _RunSide(
         name=name,
         folder=folder,
         problem=started.problem_name,
@@ -201,7 +201,7 @@ def _changed_files(folders: tuple[Path, Path]) -> list[str]:
     return sorted(name for name in {*one, *other} if one.get(name) != other.get(name)) if one and other else []
 
 
-def _pair(name: str, results: tuple[TuneResult, TuneResult]) -> WorkloadPair:
+def _pair(name: str, results: tuple[TuneResult, TuneResult]) -> _WorkloadPair:
     rows = [next((row for row in each.workloads if row.workload == name), None) for each in results]
     baseline = [
         _known(row.baseline_ms) if row is not None else result.view.baseline_ms.get(name)
@@ -209,7 +209,7 @@ def _pair(name: str, results: tuple[TuneResult, TuneResult]) -> WorkloadPair:
     ]
     best = [row.best_ms if row is not None else None for row in rows]
     speedup = [row.speedup if row is not None else None for row in rows]
-    return WorkloadPair(name, (baseline[0], baseline[1]), (best[0], best[1]), (speedup[0], speedup[1]))
+    return _WorkloadPair(name, (baseline[0], baseline[1]), (best[0], best[1]), (speedup[0], speedup[1]))
 
 
 def _known(value: float) -> float | None:

@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from kernelwright.errors import (
     ModelAbandoned,
@@ -215,13 +215,4 @@ class ChatModel(Protocol):
 
     def close(self) -> None:
         """Give connections and threads back; the model answers no more."""
-        ...
-
-
-@runtime_checkable
-class Replays(Protocol):
-    """A model that repeats a recorded run also where its checks have changed since."""
-
-    def followed_by(self, request: ChatRequest, reply: Reply) -> str | None:
-        """What the run said next in this conversation; None: nothing, the reply was taken."""
         ...

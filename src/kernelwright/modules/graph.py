@@ -62,7 +62,7 @@ class GraphNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class _Output:
     """A tensor that the module gives, or a buffer that it changes."""
 
     ref: str
@@ -76,7 +76,7 @@ class Graph:
 
     inputs: tuple[Input, ...]
     nodes: tuple[GraphNode, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[_Output, ...]
     call: tuple[Any, ...]
     """What `forward` is called with, in order: `{"ref": NAME}` for a tensor, else a plain value."""
     returns: Literal["tensor", "tuple", "list"] = "tensor"
@@ -92,7 +92,7 @@ def read_graph(document: Mapping[str, Any]) -> Graph:
         return Graph(
             tuple(_input(each) for each in document["inputs"]),
             tuple(_node(each) for each in document["nodes"]),
-            tuple(Output(str(each["ref"]), each.get("mutates")) for each in document["outputs"]),
+            tuple(_Output(str(each["ref"]), each.get("mutates")) for each in document["outputs"]),
             tuple(document["call"]),
             document.get("returns", "tensor"),
         )

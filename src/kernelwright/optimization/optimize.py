@@ -31,7 +31,7 @@ from kernelwright.problem.model import Problem
 from kernelwright.remote.client import SpoolMachine, machine_of
 from kernelwright.remote.site import LocalSite, Site
 from kernelwright.replaying.record import Recorded, ReplayDiverged
-from kernelwright.replaying.site import ReplaySite, WatchedFolder
+from kernelwright.replaying.site import ReplaySite, watched_folder
 from kernelwright.results.node_records import require_nodes
 from kernelwright.results.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.store.event import CUT_SHORT, INTERRUPTED, OUT_OF_BUDGET, NodeJudged, Noted, SessionStarted
@@ -196,8 +196,8 @@ def replay_optimize(
         files = source.problem_files()
     path = run or default_run_path(known.view.started.problem_name)
     differences: list[str] = []
-    with _told(known, differences), WatchedFolder.create(path, files=files) as folder, _removed_if_useless(folder):
-        folder.recorded = known
+    made = watched_folder(known, path, files=files)
+    with _told(known, differences), made as folder, _removed_if_useless(folder):
         subject = TuningProblem.load(folder.problem_file)
         asked = settings if settings.model == "rules" else dataclasses.replace(settings, model=f"{REPLAY}{known.run}")
         replaying = agent_of(asked, folder, tell=differences.append)

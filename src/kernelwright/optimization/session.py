@@ -37,7 +37,7 @@ from kernelwright.remote.in_flight import Steps
 from kernelwright.remote.site import Comparing, Site
 from kernelwright.replaying.record import Recorded
 from kernelwright.replaying.sessions import RESUMED_ON
-from kernelwright.replaying.site import OneRecordedStep, RecordedClock, RecordedSteps
+from kernelwright.replaying.site import clock_of, steps_of
 from kernelwright.results.optimize_result import OptimizeResult, of_node
 from kernelwright.results.verdict import round_count
 from kernelwright.roofline.profile import share_of_rates
@@ -200,7 +200,7 @@ class Session:
     def _clock_from(self, earlier_s: float) -> RunClock:
         """A clock that begins now, with what earlier sessions have spent; a replay has the recorded times."""
         recorded = self._parts.recorded
-        return RunClock(earlier_s=earlier_s, now=self._site.now_s) if recorded is None else RecordedClock(recorded)
+        return RunClock(earlier_s=earlier_s, now=self._site.now_s) if recorded is None else clock_of(recorded)
 
     def _work(self, started: RunStarted, baseline: BaselineMeasured, view: RunView | None) -> None:
         """Search, compare, record the end."""
@@ -645,9 +645,7 @@ def _steps(recorded: Recorded | None) -> Callable[[int, Callable[[], Tree]], Ste
     """Makes steps; several under way end in a replay in the order in which they ended then."""
 
     def made(size: int, tree: Callable[[], Tree]) -> Steps:
-        if recorded is None:
-            return Steps(size)
-        return OneRecordedStep(recorded) if size == 1 else RecordedSteps(size, recorded, tree)
+        return Steps(size) if recorded is None else steps_of(recorded, size, tree)
 
     return made
 

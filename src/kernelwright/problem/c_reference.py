@@ -59,7 +59,7 @@ _PARAMETER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class CParameter:
+class _CParameter:
     """One parameter of the function."""
 
     name: str
@@ -73,7 +73,7 @@ class CParameter:
         return np.dtype(_DTYPES[self.c_type])
 
 
-def c_parameters(spec: ReferenceSpec) -> tuple[CParameter, ...]:
+def c_parameters(spec: ReferenceSpec) -> tuple[_CParameter, ...]:
     """The parameters of the function that a reference names.
 
     Raises:
@@ -111,7 +111,7 @@ def _definitions(code: str) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _parameter(text: str, location: Location) -> CParameter:
+def _parameter(text: str, location: Location) -> _CParameter:
     plain = " ".join(_QUALIFIERS.sub(" ", text).split())
     found = _PARAMETER.match(plain)
     c_type = " ".join(found["type"].split()) if found is not None else ""
@@ -121,7 +121,7 @@ def _parameter(text: str, location: Location) -> CParameter:
             hint=f"use one of {', '.join(sorted(_DTYPES))}, or a pointer to it",
             location=location,
         )
-    return CParameter(found["name"], c_type, bool(found["stars"] or found["array"]))
+    return _CParameter(found["name"], c_type, bool(found["stars"] or found["array"]))
 
 
 def c_reference(problem: Problem) -> Callable[..., object]:
@@ -157,7 +157,7 @@ def c_reference(problem: Problem) -> Callable[..., object]:
 
 
 def _refuse_missing_outputs(
-    parameters: tuple[CParameter, ...], outputs: Mapping[str, object], spec: ReferenceSpec
+    parameters: tuple[_CParameter, ...], outputs: Mapping[str, object], spec: ReferenceSpec
 ) -> None:
     pointers = {each.name for each in parameters if each.is_pointer}
     missing = [name for name in outputs if name not in pointers]
@@ -177,14 +177,14 @@ def _shape(problem: Problem, name: str, sizes: Mapping[str, int]) -> tuple[int, 
     return tuple(evaluate_extent(extent, sizes, what=f"shape of {name!r}", workload=place) for extent in argument.shape)
 
 
-def _array(parameter: CParameter, value: Any, shape: tuple[int, ...] | None) -> Array:
+def _array(parameter: _CParameter, value: Any, shape: tuple[int, ...] | None) -> Array:
     """What the function gets the address of: its own copy, in its own type."""
     if shape is not None:
         return np.zeros(shape, parameter.dtype)
     return np.array(np.asarray(value), parameter.dtype, order="C", copy=True, ndmin=1)
 
 
-def _compiled(spec: ReferenceSpec, parameters: tuple[CParameter, ...]) -> Callable[[Any], object]:
+def _compiled(spec: ReferenceSpec, parameters: tuple[_CParameter, ...]) -> Callable[[Any], object]:
     """The function behind one that takes an array of addresses; the library stays loaded with the process."""
     compiler = next((found for name in COMPILERS if (found := shutil.which(name))), None)
     if compiler is None:
@@ -220,7 +220,7 @@ def _compiled(spec: ReferenceSpec, parameters: tuple[CParameter, ...]) -> Callab
     return function
 
 
-def _unit_text(spec: ReferenceSpec, parameters: tuple[CParameter, ...]) -> str:
+def _unit_text(spec: ReferenceSpec, parameters: tuple[_CParameter, ...]) -> str:
     """A function of one parameter that calls the reference; all words are of a fixed list, or names."""
     given = [
         f"({each.c_type} *)given[{place}]" if each.is_pointer else f"*({each.c_type} *)given[{place}]"

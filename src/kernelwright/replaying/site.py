@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -34,7 +35,14 @@ from kernelwright.tree.model import Tree, action_of
 from kernelwright.tuning.loop import RunClock
 
 
-class WatchedFolder(RunFolder):
+def watched_folder(recorded: Recorded, path: Path, *, files: Mapping[str, bytes]) -> RunFolder:
+    """A new run folder that takes only what the record holds next."""
+    folder = _WatchedFolder.create(path, files=files)
+    folder.recorded = recorded
+    return folder
+
+
+class _WatchedFolder(RunFolder):
     """A run folder that takes only what the record holds next."""
 
     recorded: Recorded
@@ -56,7 +64,7 @@ class WatchedFolder(RunFolder):
             raise KeyboardInterrupt
 
 
-class RecordedClock(RunClock):
+class _RecordedClock(RunClock):
     """Tells the recorded time."""
 
     def __init__(self, recorded: Recorded) -> None:
@@ -203,7 +211,17 @@ class ReplaySite:
         """Nothing to release."""
 
 
-class OneRecordedStep(Steps):
+def clock_of(recorded: Recorded) -> RunClock:
+    """A clock that tells the recorded time."""
+    return _RecordedClock(recorded)
+
+
+def steps_of(recorded: Recorded, size: int, tree: Callable[[], Tree]) -> Steps:
+    """Steps that end in the order in which the recorded ones ended; `size`: how many may be under way."""
+    return _OneRecordedStep(recorded) if size == 1 else _RecordedSteps(size, recorded, tree)
+
+
+class _OneRecordedStep(Steps):
     """One step at a time, as long as the recorded session went on."""
 
     def __init__(self, recorded: Recorded) -> None:
@@ -221,7 +239,7 @@ class OneRecordedStep(Steps):
         super().begin(key, step)
 
 
-class RecordedSteps(Steps):
+class _RecordedSteps(Steps):
     """Chains that are carried on in the order in which the recorded events came of them, in one thread."""
 
     def __init__(self, size: int, recorded: Recorded, tree: Callable[[], Tree]) -> None:

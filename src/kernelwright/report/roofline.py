@@ -31,7 +31,7 @@ class _RoofLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
+class _Roofline:
     """The section: a chart when both bytes and operations are known, else a table, else why not."""
 
     lead: str
@@ -55,7 +55,7 @@ class Roofline:
         return any(line.limit_percent is not None for line in self.lines)
 
 
-def roofline(view: RunView, baseline_ms: Mapping[str, float], *, best: str = "winner") -> Roofline:
+def roofline(view: RunView, baseline_ms: Mapping[str, float], *, best: str = "winner") -> _Roofline:
     """The section for this run; `best` is what the best candidate is called."""
     device, lines = view.started.device, []
     leader = decide(view).leader
@@ -66,7 +66,7 @@ def roofline(view: RunView, baseline_ms: Mapping[str, float], *, best: str = "wi
                 lines.append(_line(name, kernel, times_ms[name], record, limit_ms(view.started, name)))
     named = tuple(dataclasses.replace(each, kernel=best) if each.kernel == "winner" else each for each in lines)
     if not lines:
-        return Roofline(_unknown(view), (), None, "")
+        return _Roofline(_unknown(view), (), None, "")
     points = [
         RoofPoint(line.workload, line.kernel, line.operations_per_byte, line.operations_per_s)
         for line in lines
@@ -78,7 +78,7 @@ def roofline(view: RunView, baseline_ms: Mapping[str, float], *, best: str = "wi
     def draw(width: int) -> Markup:
         return roofline_chart(points, width, bytes_per_s=bytes_per_s, operations_per_s=operations_per_s)
 
-    return Roofline(
+    return _Roofline(
         _lead(bytes_per_s, operations_per_s, launch_ms, has_points=bool(points)),
         named,
         responsive(draw, 1000) if points else None,

@@ -48,7 +48,7 @@ class _Unclear:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class _Decided:
     """A conditional (`#if` to `#endif`) of which it is sure what is read."""
 
     span: Span
@@ -82,7 +82,7 @@ class Expanded:
     """Where each macro is used, by name."""
     marks: tuple[Mark, ...]
     unclear: tuple[_Unclear, ...]
-    decided: tuple[Decided, ...] = ()
+    decided: tuple[_Decided, ...] = ()
 
     def place(self, start: int, end: int) -> Place:
         """Where bytes `start` to `end` of the expanded text come from."""
@@ -236,7 +236,7 @@ class _Reader:
         self.pragmas: list[tuple[int, str, Span]] = []
         """Index into `result`, text, place."""
         self.unclear: list[_Unclear] = []
-        self.decided: list[Decided] = []
+        self.decided: list[_Decided] = []
         self.mentioned = self._defined_names()
 
     def _defined_names(self) -> frozenset[str]:
@@ -390,12 +390,12 @@ class _Reader:
         return ""
 
 
-def _decided(branch: _Branch, end: Span) -> Decided:
+def _decided(branch: _Branch, end: Span) -> _Decided:
     left_out = [end]
     following = [*(span for span, _ in branch.parts[1:]), end]
     for (span, is_read), after in zip(branch.parts, following, strict=False):
         left_out.append(span if is_read else Span(span.start, after.start))
-    return Decided(branch.span.joined(end), tuple(left_out), frozenset(branch.names))
+    return _Decided(branch.span.joined(end), tuple(left_out), frozenset(branch.names))
 
 
 def _guarded_name(word: str, rest: Sequence[Token]) -> str:

@@ -17,7 +17,7 @@ from kernelwright.space.dense import Array
 from kernelwright.space.diagram import Diagram, build_diagram
 from kernelwright.space.ordering import order_parameters
 from kernelwright.space.parameter import Constraint, Parameter
-from kernelwright.space.residual import Magnitudes, conjuncts, is_boolean, lowered, substitute
+from kernelwright.space.residual import conjuncts, flattened, is_boolean, lowered, substitute
 
 Names = Mapping[str, Value]
 
@@ -102,13 +102,11 @@ def make_atoms(declared: Declared) -> tuple[Conjunct, ...]:
         return ()
     sizes = [parameter.values for parameter in declared.parameters]
     single = {p.name: values[0] for p, values in zip(declared.parameters, sizes, strict=True) if len(values) == 1}
-    magnitudes = Magnitudes(
-        {
-            parameter.name: max(abs(int(value)) for value in values)
-            for parameter, values in zip(declared.parameters, sizes, strict=True)
-            if all(isinstance(value, int) for value in values)
-        }
-    )
+    largest = {
+        parameter.name: max(abs(int(value)) for value in values)
+        for parameter, values in zip(declared.parameters, sizes, strict=True)
+        if all(isinstance(value, int) for value in values)
+    }
     variable = {parameter.name for parameter in declared.parameters} - single.keys()
     atoms: dict[ExpressionNode, Conjunct] = {}
     for index, constraint in enumerate(declared.constraints):
@@ -124,7 +122,7 @@ def make_atoms(declared: Declared) -> tuple[Conjunct, ...]:
                 if part.op == "const" and part.value:
                     continue
                 if part not in atoms:
-                    atoms[part] = Conjunct(part, magnitudes.flatten(part), index, number)
+                    atoms[part] = Conjunct(part, flattened(part, largest), index, number)
     return tuple(atoms.values())
 
 

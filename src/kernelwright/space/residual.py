@@ -92,33 +92,33 @@ def is_boolean(node: ExpressionNode, booleans: frozenset[str]) -> bool:
     return node.op in _BOOLEAN_OPS
 
 
-@dataclass(frozen=True, slots=True)
-class Magnitudes:
-    """For names with integer values: the largest absolute value. Other names are not in it."""
+def flattened(node: ExpressionNode, largest: Mapping[str, int]) -> ExpressionNode:
+    """Nested integer sums and products as `sum` and `product` nodes of any length, where that changes no value.
 
-    largest: Mapping[str, int]
+    Args:
+        node: an expression.
+        largest: for names with integer values the largest absolute value; other names are not in it.
+    """
+    return _flattened(node, largest)[0]
 
-    def flatten(self, node: ExpressionNode) -> ExpressionNode:
-        """Nested integer sums and products as `sum` and `product` nodes of any length, where that changes no value."""
-        return self._flatten(node)[0]
 
-    def _flatten(self, node: ExpressionNode) -> tuple[ExpressionNode, int | None]:
-        """The node, and a bound on its absolute value when it is an integer."""
-        if node.op == "const":
-            return node, abs(int(node.value)) if isinstance(node.value, int) else None
-        if node.op == "name":
-            assert isinstance(node.value, str)
-            return node, self.largest.get(node.value)
-        parts = [self._flatten(arg) for arg in node.args]
-        args = tuple(part for part, _ in parts)
-        bounds = [bound for _, bound in parts if bound is not None]
-        is_integer = len(bounds) == len(parts)
-        if is_integer and node.op in ("add", "sub", "neg", "mul"):
-            flat, bound = _flat_arithmetic(node.op, args, bounds)
-            if bound.bit_length() < _SAFE_BITS:
-                return flat, bound
-        rebuilt = make(node.op, args)
-        return rebuilt, _integer_bound(node.op, bounds, is_integer=is_integer)
+def _flattened(node: ExpressionNode, largest: Mapping[str, int]) -> tuple[ExpressionNode, int | None]:
+    """The node, and a bound on its absolute value when it is an integer."""
+    if node.op == "const":
+        return node, abs(int(node.value)) if isinstance(node.value, int) else None
+    if node.op == "name":
+        assert isinstance(node.value, str)
+        return node, largest.get(node.value)
+    parts = [_flattened(arg, largest) for arg in node.args]
+    args = tuple(part for part, _ in parts)
+    bounds = [bound for _, bound in parts if bound is not None]
+    is_integer = len(bounds) == len(parts)
+    if is_integer and node.op in ("add", "sub", "neg", "mul"):
+        flat, bound = _flat_arithmetic(node.op, args, bounds)
+        if bound.bit_length() < _SAFE_BITS:
+            return flat, bound
+    rebuilt = make(node.op, args)
+    return rebuilt, _integer_bound(node.op, bounds, is_integer=is_integer)
 
 
 def _integer_bound(op: str, bounds: Sequence[int], *, is_integer: bool) -> int | None:

@@ -413,9 +413,14 @@ class RuleTactic:
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """What a tactic is called, for one that applies another to a kernel in another form."""
+    """A tactic that applies another one, also to a kernel in another form, and is called as that one."""
 
     inner: Tactic
+    applied: Callable[[Tactic, Subject], Rewrite | NotApplicable]
+
+    def apply(self, subject: Subject) -> Rewrite | NotApplicable:
+        """The rewrite, or why there is none: the reason against the kernel as it is."""
+        return self.applied(self.inner, subject)
 
     @property
     def name(self) -> str:

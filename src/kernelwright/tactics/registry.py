@@ -7,9 +7,9 @@ from kernelwright.tactics.contraction.tiles import CONTRACTION_TILES
 from kernelwright.tactics.hoisting.arithmetic import HOIST_ARITHMETIC
 from kernelwright.tactics.hoisting.jam import JAM
 from kernelwright.tactics.hoisting.loads import HOIST
-from kernelwright.tactics.hoisting.sums import REGISTER_SUMS, Summed
+from kernelwright.tactics.hoisting.sums import REGISTER_SUMS, summed
 from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
-from kernelwright.tactics.launch.plain_launch import Plainly
+from kernelwright.tactics.launch.plain_launch import plainly
 from kernelwright.tactics.recognised.attention import ATTENTION_PARTS
 from kernelwright.tactics.recognised.extremes import ROW_ORDER
 from kernelwright.tactics.recognised.products import MATRIX_ROWS
@@ -28,20 +28,20 @@ from kernelwright.tactics.scalar.narrow_indices import NARROW_INDICES
 from kernelwright.tactics.scalar.running_indices import RUNNING_INDICES
 from kernelwright.tactics.stencil.tiles import STENCIL_TILES
 from kernelwright.tactics.stencil.time_steps import JOIN_STEPS
-from kernelwright.tactics.tiling.unstaged import Unstaged
+from kernelwright.tactics.tiling.unstaged import unstaged
 from kernelwright.tactics.transpose.tiles import TRANSPOSE_TILES
 from kernelwright.tactics.vectors.loops import VECTOR_LOOPS
 from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
 from kernelwright.tactics.vectors.walks import WALK_VECTORS
 
 TACTICS: tuple[Tactic, ...] = (
-    Unstaged(CONTRACTION_TILES), Unstaged(TRANSPOSE_TILES), JOIN_STEPS, Unstaged(STENCIL_TILES), ATTENTION_PARTS,
-    ROW_ORDER, Unstaged(MATRIX_ROWS), GROUP_LANES, Unstaged(Summed(VECTOR_MAP)), Plainly(ROW_REGISTERS),
-    Summed(Plainly(ROW_SPLIT)), Unstaged(Summed(Plainly(ROWS))), Plainly(ROW_SCAN),
-    Plainly(ONE_PASS), Plainly(BLOCK_JOINS), Plainly(BLOCK_ITEMS), Plainly(PRIVATE_BINS),
-    Unstaged(Plainly(VECTOR_LOOPS)), Unstaged(WALK_VECTORS), Unstaged(JAM), Unstaged(COARSEN),
+    unstaged(CONTRACTION_TILES), unstaged(TRANSPOSE_TILES), JOIN_STEPS, unstaged(STENCIL_TILES), ATTENTION_PARTS,
+    ROW_ORDER, unstaged(MATRIX_ROWS), GROUP_LANES, unstaged(summed(VECTOR_MAP)), plainly(ROW_REGISTERS),
+    summed(plainly(ROW_SPLIT)), unstaged(summed(plainly(ROWS))), plainly(ROW_SCAN),
+    plainly(ONE_PASS), plainly(BLOCK_JOINS), plainly(BLOCK_ITEMS), plainly(PRIVATE_BINS),
+    unstaged(plainly(VECTOR_LOOPS)), unstaged(WALK_VECTORS), unstaged(JAM), unstaged(COARSEN),
     RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, REGISTER_SUMS, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
-    NARROW_INDICES, Unstaged(LAUNCH_SHAPE), LAUNCH_BOUNDS, OPTIONS,
+    NARROW_INDICES, unstaged(LAUNCH_SHAPE), LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip
 """One module a tactic or two; a new one is imported above and listed here."""
 

@@ -22,7 +22,7 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.search.base import Observation, Prior, Searcher
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter
-from kernelwright.testing.synthetic import AlwaysFails, Failing, Plateau, Smooth, drive, observe
+from kernelwright.testing.synthetic import always_fails, drive, failing, observe, plateau, smooth
 
 if TYPE_CHECKING:
     from kernelwright.problem.config import Config
@@ -122,7 +122,7 @@ class SearcherContract(ABC):
         searcher = self.make(space, seed=1)
         everything = list(searcher.ask(len(space)))
         assert not searcher.ask(2, pending=everything)
-        searcher.tell([observe(Smooth(space.parameters), config) for config in everything[1:]])
+        searcher.tell([observe(smooth(space.parameters), config) for config in everything[1:]])
         assert not searcher.ask(2, pending=everything[:1])
         assert list(searcher.ask(2)) == everything[:1]
 
@@ -133,7 +133,7 @@ class SearcherContract(ABC):
     def test_only_failures_still_exhaust_the_space(self) -> None:
         """A space in which nothing works is searched to its end."""
         space = small_space()
-        assert len(drive(self.make(space, seed=2), AlwaysFails(), budget=10_000, batch_count=5)) == len(space)
+        assert len(drive(self.make(space, seed=2), always_fails, budget=10_000, batch_count=5)) == len(space)
 
     def test_equal_and_extreme_values_are_harmless(self) -> None:
         """No scale is assumed, and no spread."""
@@ -197,7 +197,7 @@ class SearcherContract(ABC):
         """Warm starts: they are not asked again, those outside the space are left out, and the rest is exhausted."""
         space = small_space()
         searcher = self.make(space, seed=8)
-        objective = Smooth(space.parameters)
+        objective = smooth(space.parameters)
         foreign = [space.config_at(index) for index in range(0, len(space), 3)]
         outside = space.config_at(0).replace(BLOCK=256, TILE=8)
         assert outside not in space
@@ -217,7 +217,7 @@ class SearcherContract(ABC):
         """Even when nothing was ever measured in full."""
         space = small_space()
         searcher = self.make(space, seed=10)
-        objective = Smooth(space.parameters)
+        objective = smooth(space.parameters)
         count = 0
         while configs := searcher.ask(8):
             count += len(configs)
@@ -228,7 +228,7 @@ class SearcherContract(ABC):
         """And the searcher goes on, asking neither again."""
         space = small_space()
         searcher = self.make(space, seed=11)
-        objective = Smooth(space.parameters)
+        objective = smooth(space.parameters)
         configs = searcher.ask(30)
         searcher.tell([Observation(config, objective(config), is_partial=True) for config in configs])
         searcher.tell([observe(objective, config) for config in configs])
@@ -266,10 +266,10 @@ class SearcherContract(ABC):
     def test_many_priors_leave_room_for_the_search(self) -> None:
         """A whole recording of another device is taken in, and the space is still exhausted."""
         space = small_space()
-        objective = Smooth(space.parameters, seed=4)
+        objective = smooth(space.parameters, seed=4)
         priors = [Prior(config, objective(config), "another device") for config in space.iterate()]
         searcher = self.make(space, seed=0, priors=priors)
-        seen = drive(searcher, Smooth(space.parameters, seed=5), budget=10_000, batch_count=6)
+        seen = drive(searcher, smooth(space.parameters, seed=5), budget=10_000, batch_count=6)
         assert len(seen) == len(space)
 
     # -- manners ----------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class SearcherContract(ABC):
         searcher = self.make(space, seed=0)
         pending = [space.config_at(0)]
         for _ in range(6):
-            told = [observe(Smooth(space.parameters), config) for config in searcher.ask(5, pending=pending)]
+            told = [observe(smooth(space.parameters), config) for config in searcher.ask(5, pending=pending)]
             kept = list(told)
             searcher.tell(told)
             assert told == kept
@@ -298,7 +298,7 @@ class SearcherContract(ABC):
 
 
 def _failing(space: Space) -> Objective:
-    return Failing(Plateau(Smooth(space.parameters, seed=2), ratio=1.2), share=0.3)
+    return failing(plateau(smooth(space.parameters, seed=2), ratio=1.2), share=0.3)
 
 
 def _raced(observation: Observation, *, every: int) -> Observation:

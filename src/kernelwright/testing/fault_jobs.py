@@ -24,7 +24,7 @@ from kernelwright.backend.registry import get_backend
 from kernelwright.evaluate.process.worker_main import HEADER, NO_JOB, RESULT
 
 
-class UnpicklableFault(Exception):
+class _UnpicklableFault(Exception):
     """Holds a lock, so it cannot leave its process."""
 
     def __init__(self, message: str) -> None:
@@ -32,7 +32,7 @@ class UnpicklableFault(Exception):
         self.lock = threading.Lock()
 
 
-class NoData:
+class _NoData:
     """Pickles well, but is no data class: a reply must not hold it."""
 
 
@@ -87,7 +87,7 @@ def _exit(status: int) -> None:
 
 
 def _raise_unpicklable() -> None:
-    raise UnpicklableFault("holds a lock")
+    raise _UnpicklableFault("holds a lock")
 
 
 def _raise_build_failed() -> None:
@@ -95,7 +95,7 @@ def _raise_build_failed() -> None:
 
 
 def _return_no_data() -> object:
-    return NoData()
+    return _NoData()
 
 
 def _return_lambda() -> object:

@@ -39,7 +39,7 @@ MOST_LINE = 300
 
 
 @dataclass(frozen=True, slots=True)
-class RunState:
+class _RunState:
     """What a run's page asks for every second."""
 
     version: int
@@ -67,12 +67,12 @@ class LiveRun:
         self._grown_s = time.monotonic()
         self._complaint = ""
 
-    def state(self) -> RunState:
+    def state(self) -> _RunState:
         """Where it stands, once what came since was read."""
         with self._lock:
             self._read_on()
             pause_s = max(LEAST_PAUSE_S, PAUSE_SHARE * self._page_took_s)
-            return RunState(self._version, self._words(), tuple(self._log), round(1000 * pause_s))
+            return _RunState(self._version, self._words(), tuple(self._log), round(1000 * pause_s))
 
     def report(self) -> str:
         """Its page; the one before where nothing came since, or it came too soon."""

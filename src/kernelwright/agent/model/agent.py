@@ -58,7 +58,8 @@ from kernelwright.agent.model.replies import (
 from kernelwright.agent.model.settings import ModelSettings, RoleName, RoleSettings
 from kernelwright.agent.rules.landscape import findings
 from kernelwright.errors import ModelBudgetSpent, ModelRefused, ModelReplyMalformed
-from kernelwright.llm.base import ChatModel, ChatRequest, Message, Replays, Reply, shortened
+from kernelwright.llm.base import ChatModel, ChatRequest, Message, Reply, shortened
+from kernelwright.llm.recorded import ReplayedModel
 from kernelwright.store.event import Idea
 from kernelwright.template.header import header_toml, parse_header
 from kernelwright.tree.model import OPEN_FAMILY, Node, Tree, free_key
@@ -389,7 +390,7 @@ class ModelAgent:
             except (Malformed, AnchorError) as error:
                 complaint = str(error)[:MOST_COMPLAINT]
             else:
-                then = model.followed_by(request, reply) if isinstance(model, Replays) else None
+                then = model.followed_by(request, reply) if isinstance(model, ReplayedModel) else None
                 if then is None:
                     return result
                 complaint = _complaint_in(then)  # the checks of then refused it, and what came next is recorded

@@ -8,10 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kernelwright.backend.base import Artifact, Backend, BuildFailed, BuildUnit, DeviceInfo, LaunchPlan, StateVariable
+from kernelwright.backend.base import (
+    Artifact,
+    Backend,
+    BinaryUnreadable,
+    BuildFailed,
+    BuildUnit,
+    DeviceInfo,
+    LaunchPlan,
+    StateVariable,
+)
 from kernelwright.backend.cuda.compile.build import compile_unit, read_resources
 from kernelwright.backend.cuda.compile.triton_build import TritonBuilt, compile_triton
-from kernelwright.backend.cuda.cubin_state import CubinUnreadable, read_cubin
+from kernelwright.backend.cuda.cubin_state import read_cubin
 from kernelwright.backend.cuda.driver import find_devices, toolchain_id, why_unavailable
 from kernelwright.backend.cuda.measure.cupti import load_cupti
 from kernelwright.backend.cuda.measure.nsight_compute import find_ncu, why_no_counters
@@ -41,7 +50,7 @@ def _measuring_facts(device: DeviceInfo) -> dict[str, str]:
 def _state(cubin: bytes) -> tuple[StateVariable, ...] | None:
     try:
         return read_cubin(cubin).kept()
-    except CubinUnreadable:
+    except BinaryUnreadable:
         return None
 
 

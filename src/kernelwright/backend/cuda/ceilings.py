@@ -136,7 +136,7 @@ _MEMORY_KERNELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Pipe:
+class _Pipe:
     """One kind of arithmetic."""
 
     figure: str
@@ -146,12 +146,12 @@ class Pipe:
     least_capability: int = 0
 
 
-PIPES: Sequence[Pipe] = (
-    Pipe("fp32_operations_per_s", "fma_fp32", 2 * 8 * 16),
-    Pipe("fp64_operations_per_s", "fma_fp64", 2 * 8 * 16),
-    Pipe("fp16_operations_per_s", "fma_fp16", 4 * 8 * 16),
-    Pipe("int32_operations_per_s", "mad_int32", 2 * 8 * 16),
-    Pipe("tensor_fp16_operations_per_s", "mma_fp16", 2 * 16 * 8 * 16 * 4 * 8 // 32, least_capability=80),
+PIPES: Sequence[_Pipe] = (
+    _Pipe("fp32_operations_per_s", "fma_fp32", 2 * 8 * 16),
+    _Pipe("fp64_operations_per_s", "fma_fp64", 2 * 8 * 16),
+    _Pipe("fp16_operations_per_s", "fma_fp16", 4 * 8 * 16),
+    _Pipe("int32_operations_per_s", "mad_int32", 2 * 8 * 16),
+    _Pipe("tensor_fp16_operations_per_s", "mma_fp16", 2 * 16 * 8 * 16 * 4 * 8 // 32, least_capability=80),
 )
 """`tensor_fp16` is by `mma.sync` with float32 sums, which on Hopper and Blackwell is not all that the tensor cores can
 do."""
@@ -218,7 +218,7 @@ class _Bench:
                 rates.append(1e3 * passes * 16 * words / time_ms)
         return {"cache_bytes_per_s": max(rates)} if rates else {}
 
-    def arithmetic(self, pipes: Sequence[Pipe]) -> dict[str, float]:
+    def arithmetic(self, pipes: Sequence[_Pipe]) -> dict[str, float]:
         """Full occupancy and eight independent chains a thread; runs of about a millisecond."""
         rates = {}
         for pipe in pipes:

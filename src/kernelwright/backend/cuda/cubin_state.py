@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelwright.backend.base import StateVariable
+from kernelwright.backend.base import BinaryUnreadable, StateVariable
 
 _MAGIC = b"\x7fELF\x02\x01"
 _SYMTAB = 2
@@ -27,10 +27,6 @@ SMALL_BYTES = 4096
 `cub/block/block_reduce.cuh` with NVRTC 13.3) that look like variables. It is set back before each launch as tables are.
 """
 HEAP = "the device's heap (malloc, new)"
-
-
-class CubinUnreadable(ValueError):
-    """The bytes are no cubin that is understood here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +70,12 @@ def read_cubin(image: bytes) -> CubinState:
     """Every variable that outlives a launch.
 
     Raises:
-        CubinUnreadable: this is no 64-bit little-endian ELF file, or a damaged one.
+        BinaryUnreadable: this is no 64-bit little-endian ELF file, or a damaged one.
     """
     try:
         return _read(image)
     except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise CubinUnreadable(f"the cubin cannot be read: {error}") from error
+        raise BinaryUnreadable(f"the cubin cannot be read: {error}") from error
 
 
 def readable_name(name: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from kernelwright.backend.base import (
     Artifact,
+    BinaryUnreadable,
     BoundLaunch,
     BufferArgument,
     BuildFailed,
@@ -23,7 +24,7 @@ from kernelwright.backend.base import (
     LaunchFailed,
     PlanStep,
 )
-from kernelwright.backend.cuda.cubin_state import CubinUnreadable, read_cubin
+from kernelwright.backend.cuda.cubin_state import read_cubin
 from kernelwright.backend.cuda.driver import load_driver, ordinal_of
 from kernelwright.backend.cuda.errors import DriverCallFailed, call, launch_error, machine_error
 from kernelwright.backend.cuda.handles import CudaBuffer, CudaModule, MemoryPool
@@ -130,7 +131,7 @@ class CudaSession(DeviceSession):
 
     def _module(self, image: bytes, names: Mapping[str, str]) -> CudaModule:
         module = CudaModule(self._driver, image, names)
-        with contextlib.suppress(CubinUnreadable):
+        with contextlib.suppress(BinaryUnreadable):
             module.state = read_cubin(image)
         self._modules.add(module)
         return module

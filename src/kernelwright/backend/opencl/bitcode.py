@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kernelwright.backend.base import BinaryUnreadable
+
 _MAGIC = b"BC\xc0\xde"
 _WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
 
@@ -28,10 +30,6 @@ _STRTAB_BLOB = 1
 _CHAR6 = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
 _INTERNAL = frozenset({3, 9})
 """Linkage of what no other program can name: internal and private."""
-
-
-class BitcodeUnreadable(ValueError):
-    """The bytes are no bitcode that is understood here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class _Bits:
     def fixed(self, width: int) -> int:
         start = self.position
         if start + width > self.end:
-            raise BitcodeUnreadable("the bitcode ends too early")
+            raise BinaryUnreadable("the bitcode ends too early")
         self.position = start + width
         window = self._data[start >> 3 : (start + width + 7) >> 3]
         return int.from_bytes(window, "little") >> (start & 7) & ((1 << width) - 1)
@@ -117,7 +115,7 @@ class _Bits:
         start = self.position >> 3
         self.position += 8 * byte_count
         if self.position > self.end:
-            raise BitcodeUnreadable("the bitcode ends too early")
+            raise BinaryUnreadable("the bitcode ends too early")
         self.align()
         return self._data[start : start + byte_count]
 
@@ -126,7 +124,7 @@ def read_program(data: bytes) -> Program:
     """What is told of a module.
 
     Raises:
-        BitcodeUnreadable: this is no bitcode, or of a kind from before 2017 or after a change of its layout.
+        BinaryUnreadable: this is no bitcode, or of a kind from before 2017 or after a change of its layout.
     """
     reader = _Reader(_unwrapped(data))
     try:
@@ -134,7 +132,7 @@ def read_program(data: bytes) -> Program:
         variables = tuple(_variable(record, reader.found) for record in reader.found.variables)
         return Program(variables, reader.found.has_assembly)
     except (IndexError, RecursionError) as error:
-        raise BitcodeUnreadable(f"the bitcode cannot be followed: {error!r}") from error
+        raise BinaryUnreadable(f"the bitcode cannot be followed: {error!r}") from error
 
 
 def _unwrapped(data: bytes) -> bytes:
@@ -142,7 +140,7 @@ def _unwrapped(data: bytes) -> bytes:
         start, byte_count = (int.from_bytes(data[at : at + 4], "little") for at in (8, 12))
         data = data[start : start + byte_count]
     if data[:4] != _MAGIC:
-        raise BitcodeUnreadable("this is no LLVM bitcode")
+        raise BinaryUnreadable("this is no LLVM bitcode")
     return data
 
 
@@ -158,7 +156,7 @@ class _Reader:
         """All blocks at the top, one after the other."""
         while self._bits.position + 64 <= self._bits.end:
             if self._bits.fixed(2) != _ENTER_BLOCK:
-                raise BitcodeUnreadable("the bitcode does not begin with a block")
+                raise BinaryUnreadable("the bitcode does not begin with a block")
             self._enter(-1)
 
     def _enter(self, parent: int) -> None:
@@ -218,7 +216,7 @@ class _Reader:
             if operand.kind == 3:  # its element is the next operand, the last one
                 count = bits.variable(6)
                 if count > bits.end:
-                    raise BitcodeUnreadable(f"an array of {count:,} elements in {bits.end // 8:,} bytes")
+                    raise BinaryUnreadable(f"an array of {count:,} elements in {bits.end // 8:,} bytes")
                 record += [self._scalar(abbreviation[index + 1]) for _ in range(count)]
                 break
             if operand.kind == 5:
@@ -237,7 +235,7 @@ class _Reader:
                 return bits.variable(operand.value) if operand.value > 1 else 0
             case 4:
                 return ord(_CHAR6[bits.fixed(6)])
-        raise BitcodeUnreadable(f"an operand of kind {operand.kind} where a number is expected")
+        raise BinaryUnreadable(f"an operand of kind {operand.kind} where a number is expected")
 
     def _take(self, block: int, record: Sequence[int], blob: bytes) -> None:
         found = self.found
@@ -258,7 +256,7 @@ class _Reader:
 
 def _width(bit_count: int, *, least: int = 0) -> int:
     if not least <= bit_count <= 64:
-        raise BitcodeUnreadable(f"numbers of {bit_count} bits")
+        raise BinaryUnreadable(f"numbers of {bit_count} bits")
     return bit_count
 
 
@@ -298,7 +296,7 @@ def _struct_bytes(found: _Found, members: Sequence[int], *, is_packed: bool, ali
 def _variable(record: tuple[int, ...], found: _Found) -> ProgramVariable:
     start, length, type_id, flags, initial, linkage = record[:6]
     if not flags & 2 or start + length > len(found.names):  # the type is a pointer's, as it was until 2014
-        raise BitcodeUnreadable("a variable without its type or name")
+        raise BinaryUnreadable("a variable without its type or name")
     kind = None
     if initial > found.value_count:
         kind = found.constant_codes[initial - 1 - found.value_count]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelwright.backend.base import StateVariable
-from kernelwright.backend.opencl.bitcode import BitcodeUnreadable, Program, ProgramVariable, read_program
+from kernelwright.backend.base import BinaryUnreadable, StateVariable
+from kernelwright.backend.opencl.bitcode import Program, ProgramVariable, read_program
 from kernelwright.backend.opencl.build import POCL_FOLDER, Target, pocl_programs
 
 PROGRAM_SCOPE = "its variables at program scope"
@@ -28,7 +28,7 @@ def read_pocl(folder: Path) -> tuple[Program, ...]:
     """The bitcode in an artifact's folder; empty where there is none that can be read."""
     try:
         return tuple(read_program((each / "program.bc").read_bytes()) for each in pocl_programs(folder / POCL_FOLDER))
-    except (OSError, BitcodeUnreadable):
+    except (OSError, BinaryUnreadable):
         return ()
 
 

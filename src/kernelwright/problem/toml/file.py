@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.toml.positions import KeyPath, Origin, PositionMap, Scanner
+from kernelwright.problem.toml.positions import KeyPath, Origin, PositionMap, positions_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ MOST_KEY_PARTS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class TomlDocument:
+class _TomlDocument:
     """Parsed TOML and where its keys and values stand. Made by `parse_toml`."""
 
     file: Path
@@ -101,7 +101,7 @@ def read_text(file: Path, *, what: str, location: Location | None = None) -> str
     return text.removeprefix("\ufeff")
 
 
-def parse_toml(text: str, file: Path, *, origins: Sequence[Origin] | None = None) -> TomlDocument:
+def parse_toml(text: str, file: Path, *, origins: Sequence[Origin] | None = None) -> _TomlDocument:
     """Parse `text`, which is all of `file`, or the part of it that `origins` describes line by line.
 
     Raises:
@@ -119,9 +119,8 @@ def parse_toml(text: str, file: Path, *, origins: Sequence[Origin] | None = None
         digits = re.search(r"\d{4000,}", text)
         place = places.at(digits.start() if digits else 0)
         raise SpecError(f"not valid TOML: a number is too long to read ({error})", location=place) from None
-    scanner = Scanner(text, places)
-    scanner.scan_document()
-    return TomlDocument(file, data, scanner.keys, scanner.values, places.at(0))
+    keys, values = positions_of(text, places)
+    return _TomlDocument(file, data, keys, values, places.at(0))
 
 
 _STRING_OR_COMMENT = re.compile(
@@ -174,7 +173,7 @@ def _syntax_error(error: tomllib.TOMLDecodeError, places: PositionMap) -> SpecEr
 class TomlTable:
     """One table of a document. Reading a key checks its type; every complaint has the key's place."""
 
-    document: TomlDocument
+    document: _TomlDocument
     path: KeyPath
     data: Mapping[str, Any] = field(repr=False)
 

@@ -73,7 +73,14 @@ _STRINGS = (
 )
 
 
-class Scanner:
+def positions_of(text: str, places: PositionMap) -> tuple[dict[KeyPath, Location], dict[KeyPath, Location]]:
+    """Where the keys and the values of a document stand that is known to be valid TOML."""
+    scanner = _Scanner(text, places)
+    scanner.scan_document()
+    return scanner.keys, scanner.values
+
+
+class _Scanner:
     """Finds where keys and values stand in text that is known to be valid TOML."""
 
     def __init__(self, text: str, places: PositionMap) -> None:

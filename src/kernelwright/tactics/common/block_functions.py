@@ -38,7 +38,7 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class _Compared:
     """`left > right` of two parts."""
 
     left: _Part
@@ -54,7 +54,7 @@ class _SharedElement:
     offset: int
 
 
-_Value: TypeAlias = int | _Part | Compared | _SharedElement | None
+_Value: TypeAlias = int | _Part | _Compared | _SharedElement | None
 _Run: TypeAlias = Generator[tuple[str, object], object, _Value]
 
 
@@ -399,7 +399,7 @@ def _value(thread: _Thread, node: nodes.Expression, scope: dict[str, _Value]) ->
             return _binary(operator, one, other)
         case nodes.Conditional(condition=condition, yes=yes, no=no):
             test = yield from _value(thread, condition, scope)
-            if isinstance(test, Compared):
+            if isinstance(test, _Compared):
                 first, second = (yield from _value(thread, yes, scope)), (yield from _value(thread, no, scope))
                 return _chosen(test, first, second)
             return (yield from _value(thread, yes if test else no, scope))
@@ -527,7 +527,7 @@ def _binary(operator: str, left: _Value, right: _Value) -> _Value:
     if operator in "+*":
         return _joined("sum" if operator == "+" else "product", left, right)
     if operator in (">", ">=", "<", "<=") and isinstance(left, _Part) and isinstance(right, _Part):
-        return Compared(left, right, operator in (">", ">="))
+        return _Compared(left, right, operator in (">", ">="))
     raise Unfit("data is used in a way that joins nothing")
 
 
@@ -568,7 +568,7 @@ def _joined(operation: Operation, left: _Value, right: _Value) -> _Part:
     return _Part(threads, operation if len(kept) == 2 else kept[0].operation) if kept else parts[0]  # type: ignore[return-value]
 
 
-def _chosen(test: Compared, yes: _Value, no: _Value) -> _Part:
+def _chosen(test: _Compared, yes: _Value, no: _Value) -> _Part:
     if (yes, no) == (test.left, test.right):
         return _joined("max" if test.is_greater else "min", yes, no)
     if (yes, no) == (test.right, test.left):

@@ -19,6 +19,7 @@ from kernelwright.tactics.base import (
     Rewrite,
     RuleTactic,
     Subject,
+    Tactic,
     Unfit,
     Wrapped,
 )
@@ -310,16 +311,16 @@ REGISTER_SUMS = RuleTactic(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Summed(Wrapped):
+def summed(tactic: Tactic) -> Tactic:
     """A tactic that looks at the kernel with its sums in registers first."""
+    return Wrapped(tactic, _apply_summed)
 
-    def apply(self, subject: Subject) -> Rewrite | NotApplicable:
-        """The rewrite, or why there is none: the reason against the kernel as it is."""
-        kept = REGISTER_SUMS.apply(subject)
-        made = self.inner.apply(subject.rewritten(kept)) if isinstance(kept, Rewrite) else None
-        if not isinstance(made, Rewrite):
-            return self.inner.apply(subject)
-        function = subject.analysis.function
-        whole = Span(declaration_start(subject.source, function), function.place.span.end)
-        return replace(made, anchors=(whole,))
+
+def _apply_summed(tactic: Tactic, subject: Subject) -> Rewrite | NotApplicable:
+    kept = REGISTER_SUMS.apply(subject)
+    made = tactic.apply(subject.rewritten(kept)) if isinstance(kept, Rewrite) else None
+    if not isinstance(made, Rewrite):
+        return tactic.apply(subject)
+    function = subject.analysis.function
+    whole = Span(declaration_start(subject.source, function), function.place.span.end)
+    return replace(made, anchors=(whole,))

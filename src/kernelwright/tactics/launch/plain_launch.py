@@ -7,7 +7,7 @@ with a launch that covers all rows: which thread takes which place does not matt
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kernelwright.analysis.facts import LoopFact
 from kernelwright.analysis.polynomial import named
@@ -15,7 +15,7 @@ from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, apply
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.source.span import Span
-from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Unfit, Wrapped
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Tactic, Unfit, Wrapped
 from kernelwright.tactics.common.block_functions import refuse_asking_helpers
 from kernelwright.tactics.common.iteration_domain import expression_of, require_independent
 from kernelwright.tactics.common.launches import AXES, extents, is_number, only_shape
@@ -27,29 +27,30 @@ _THREADS = 64
 """A block of the plain launch has so many; tactics that follow choose anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plainly(Wrapped):
+def plainly(tactic: Tactic) -> Tactic:
     """A tactic that also looks at the kernel with its launch in plain form, where it does not apply to it as it is."""
+    return Wrapped(tactic, _apply_plainly)
 
-    def apply(self, subject: Subject) -> Rewrite | NotApplicable:
-        """The rewrite, or why there is none: the reason against the kernel as it is."""
-        first = self.inner.apply(subject)
-        if isinstance(first, Rewrite) or first.is_already_so:
-            return first
-        for plain in self._plain(subject):
-            made = self.inner.apply(plain)
-            if isinstance(made, Rewrite):
-                return replace(made, anchors=(Span(0, len(subject.source.encode("utf-8", "surrogatepass"))),))
+
+def _apply_plainly(tactic: Tactic, subject: Subject) -> Rewrite | NotApplicable:
+    first = tactic.apply(subject)
+    if isinstance(first, Rewrite) or first.is_already_so:
         return first
+    for plain in _plain_forms(subject):
+        made = tactic.apply(plain)
+        if isinstance(made, Rewrite):
+            return replace(made, anchors=(Span(0, len(subject.source.encode("utf-8", "surrogatepass"))),))
+    return first
 
-    def _plain(self, subject: Subject) -> Iterator[Subject]:
-        """The kernel with plainer launches, in normal form too."""
-        for each in filter(None, (subject, subject.normal)):
-            for plain_form in (plain_subject, one_warp_a_block):
-                try:
-                    yield plain_form(each)
-                except Unfit:
-                    continue
+
+def _plain_forms(subject: Subject) -> Iterator[Subject]:
+    """The kernel with plainer launches, in normal form too."""
+    for each in filter(None, (subject, subject.normal)):
+        for plain_form in (plain_subject, one_warp_a_block):
+            try:
+                yield plain_form(each)
+            except Unfit:
+                continue
 
 
 def plain_subject(subject: Subject) -> Subject:

@@ -23,15 +23,6 @@ _COUNTS = (1, 4, 16, 64, 256, 1024)
 _INTEGERS = frozenset(("int", "uint", "unsigned", "unsigned int", "long", "ulong", "unsigned long", "size_t"))
 
 
-class PlainLanes(Vectorizer):
-    """Vector code that asks nothing: whoever calls it has asked for all lanes."""
-
-    def checks(self, node: nodes.Node) -> str:
-        """Nothing."""
-        del node
-        return ""
-
-
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """Several of the kernel's blocks in one."""

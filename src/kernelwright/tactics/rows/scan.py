@@ -23,7 +23,7 @@ _TYPES = frozenset(("float", "double", "int", "unsigned", "unsigned int", "uint"
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class _Scan:
     """A loop that carries one value from element to element, and reads it on the way."""
 
     loop: nodes.Loop
@@ -34,7 +34,7 @@ class Scan:
 
 
 def _scan(subject: Subject) -> Rewrite:
-    scans: list[Scan] = []
+    scans: list[_Scan] = []
 
     def choose(row: RowSharing, body: nodes.Block, types: dict[str, str]) -> Mapping[int, Callable[[], None]]:
         reason = "no loop along a row reads what it sums up"
@@ -51,7 +51,7 @@ def _scan(subject: Subject) -> Rewrite:
     return share(subject, name="row-scan", choose=choose, weigh=_effect)
 
 
-def scan_of(subject: Subject, loop: nodes.Loop, types: Mapping[str, str]) -> Scan:
+def scan_of(subject: Subject, loop: nodes.Loop, types: Mapping[str, str]) -> _Scan:
     """What a loop carries.
 
     Raises:
@@ -75,7 +75,7 @@ def scan_of(subject: Subject, loop: nodes.Loop, types: Mapping[str, str]) -> Sca
     bound = {each.name for each in nodes.walk(header.bound) if isinstance(each, nodes.Name)}
     if not bound <= {each.name for each in subject.analysis.function.parameters}:
         raise Unfit("rows may have different lengths")
-    return Scan(loop, header, Joined(name, operation[0], types[name]), (*before, statements[places[0]]))
+    return _Scan(loop, header, Joined(name, operation[0], types[name]), (*before, statements[places[0]]))
 
 
 def _without_stores(
@@ -103,7 +103,7 @@ def _refuse_own_part(loop: nodes.Loop, joins: nodes.Statement, name: str, mentio
         raise Unfit(f"what is joined to {name} is made of {name} itself")
 
 
-def _write(row: RowSharing, scan: Scan, items: str) -> None:
+def _write(row: RowSharing, scan: _Scan, items: str) -> None:
     """The loop for the threads of a row."""
     source, name, carried = row.subject.source, scan.header.variable, scan.carried
     assert isinstance(scan.loop.initial, nodes.Declaration)
@@ -148,7 +148,7 @@ def _write(row: RowSharing, scan: Scan, items: str) -> None:
     row.passes = "; running values are scanned"
 
 
-def _body(scan: Scan, source: str) -> str:
+def _body(scan: _Scan, source: str) -> str:
     text = scan.loop.body.place.span.text(source)
     return text if isinstance(scan.loop.body, nodes.Block) else f"{{ {text} }}"
 

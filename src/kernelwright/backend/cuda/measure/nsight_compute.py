@@ -19,7 +19,7 @@ from kernelwright.backend.cuda.driver import toolkit_roots
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class _Counter:
     """One metric of Nsight Compute, under the name that it has here."""
 
     name: str
@@ -29,58 +29,58 @@ class Counter:
     meaning: str
 
 
-COUNTERS: Sequence[Counter] = (
-    Counter("time", "gpu__time_duration.sum", "ms", "from the kernel's start to its end, at the profiler's clocks"),
-    Counter("sm_cycles", "sm__cycles_active.avg", "cycles", "cycles in which a multiprocessor had work"),
-    Counter("occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active", "%", "resident warps of the most"),
-    Counter("limit_blocks", "launch__occupancy_limit_blocks", "1", "blocks that the device's block limit allows"),
-    Counter("limit_registers", "launch__occupancy_limit_registers", "1", "blocks that registers allow"),
-    Counter("limit_shared", "launch__occupancy_limit_shared_mem", "1", "blocks that shared memory allows"),
-    Counter("limit_warps", "launch__occupancy_limit_warps", "1", "blocks that the warp limit allows"),
-    Counter("registers", "launch__registers_per_thread", "1", "registers of a thread"),
-    Counter("waves", "launch__waves_per_multiprocessor", "1", "how often the grid fills the device"),
-    Counter("instructions", "sm__inst_executed.sum", "1", "warp instructions executed"),
-    Counter("sm_busy", "sm__throughput.avg.pct_of_peak_sustained_elapsed", "%", "busiest part of the multiprocessors"),
-    Counter("fma_busy", "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active", "%", "multiply-add pipe"),
-    Counter("tensor_busy", "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active", "%", "tensor pipe"),
-    Counter("dram_read", "dram__bytes_read.sum", "bytes", "bytes read from device memory"),
-    Counter("dram_written", "dram__bytes_write.sum", "bytes", "bytes written to device memory"),
-    Counter("dram_busy", "dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", "device memory, of its peak"),
-    Counter("l1_hits", "l1tex__t_sector_hit_rate.pct", "%", "sectors found in the first-level cache"),
-    Counter("l1_busy", "l1tex__throughput.avg.pct_of_peak_sustained_active", "%", "first-level cache, of its peak"),
-    Counter("l2_hits", "lts__t_sector_hit_rate.pct", "%", "sectors found in the second-level cache"),
-    Counter("l2_busy", "lts__throughput.avg.pct_of_peak_sustained_elapsed", "%", "second-level cache, of its peak"),
-    Counter(
+COUNTERS: Sequence[_Counter] = (
+    _Counter("time", "gpu__time_duration.sum", "ms", "from the kernel's start to its end, at the profiler's clocks"),
+    _Counter("sm_cycles", "sm__cycles_active.avg", "cycles", "cycles in which a multiprocessor had work"),
+    _Counter("occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active", "%", "resident warps of the most"),
+    _Counter("limit_blocks", "launch__occupancy_limit_blocks", "1", "blocks that the device's block limit allows"),
+    _Counter("limit_registers", "launch__occupancy_limit_registers", "1", "blocks that registers allow"),
+    _Counter("limit_shared", "launch__occupancy_limit_shared_mem", "1", "blocks that shared memory allows"),
+    _Counter("limit_warps", "launch__occupancy_limit_warps", "1", "blocks that the warp limit allows"),
+    _Counter("registers", "launch__registers_per_thread", "1", "registers of a thread"),
+    _Counter("waves", "launch__waves_per_multiprocessor", "1", "how often the grid fills the device"),
+    _Counter("instructions", "sm__inst_executed.sum", "1", "warp instructions executed"),
+    _Counter("sm_busy", "sm__throughput.avg.pct_of_peak_sustained_elapsed", "%", "busiest part of the multiprocessors"),
+    _Counter("fma_busy", "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active", "%", "multiply-add pipe"),
+    _Counter("tensor_busy", "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active", "%", "tensor pipe"),
+    _Counter("dram_read", "dram__bytes_read.sum", "bytes", "bytes read from device memory"),
+    _Counter("dram_written", "dram__bytes_write.sum", "bytes", "bytes written to device memory"),
+    _Counter("dram_busy", "dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", "device memory, of its peak"),
+    _Counter("l1_hits", "l1tex__t_sector_hit_rate.pct", "%", "sectors found in the first-level cache"),
+    _Counter("l1_busy", "l1tex__throughput.avg.pct_of_peak_sustained_active", "%", "first-level cache, of its peak"),
+    _Counter("l2_hits", "lts__t_sector_hit_rate.pct", "%", "sectors found in the second-level cache"),
+    _Counter("l2_busy", "lts__throughput.avg.pct_of_peak_sustained_elapsed", "%", "second-level cache, of its peak"),
+    _Counter(
         "load_use", "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct", "%",
         "bytes used of each sector loaded; 100: coalesced",
     ),
-    Counter(
+    _Counter(
         "store_use", "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.pct", "%",
         "bytes used of each sector stored; 100: coalesced",
     ),
-    Counter(
+    _Counter(
         "bank_conflicts", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "1",
         "extra passes over shared memory for conflicts",
     ),
-    Counter(
+    _Counter(
         "shared_passes", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "1", "passes over shared memory in all"
     ),
-    Counter(
+    _Counter(
         "local_sectors", "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", "1", "sectors of spilled values read back"
     ),
-    Counter(
+    _Counter(
         "stall_memory", "smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct", "%",
         "of a warp's time: waiting for global memory",
     ),
-    Counter(
+    _Counter(
         "stall_shared", "smsp__warp_issue_stalled_short_scoreboard_per_warp_active.pct", "%",
         "of a warp's time: waiting for shared memory or special functions",
     ),
-    Counter(
+    _Counter(
         "stall_barrier", "smsp__warp_issue_stalled_barrier_per_warp_active.pct", "%",
         "of a warp's time: waiting for other warps of its block",
     ),
-    Counter(
+    _Counter(
         "uniform_branches", "smsp__sass_average_branch_targets_threads_uniform.pct", "%",
         "branches that all threads of a warp take alike",
     ),
@@ -93,7 +93,7 @@ _SCALES: Mapping[str, float] = MappingProxyType(
         "Minst": 1e6, "cycle": 1.0, "sector": 1.0, "block": 1.0, "register/thread": 1.0, "%": 1.0, "": 1.0,
     }
 )  # fmt: skip
-"""From the units that it prints to those of `Counter`; counts of anything else are as printed."""
+"""From the units that it prints to those of `_Counter`; counts of anything else are as printed."""
 
 NOT_PERMITTED = "ERR_NVGPUCTRPERM"
 PERMISSION_HINT = (
@@ -112,7 +112,7 @@ class KernelCounters:
 
     kernel: str
     values: Mapping[str, float]
-    """By `Counter.name`, in its unit; what was not measured is left out."""
+    """By `_Counter.name`, in its unit; what was not measured is left out."""
 
 
 def find_ncu() -> Path | None:
