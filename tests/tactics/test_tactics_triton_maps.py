@@ -13,7 +13,7 @@ from cuda_on_cpu import CpuCuda
 from opencl_runs import Job, Launch
 from tactic_runs import GPU, subject_of
 
-from kernelwright.tactics.triton.kernels import kernel_in_triton
+from kernelwright.tactics.triton.kernels import kernels_in_triton
 
 ARGUMENTS = {
     "x": "in float32 n", "k": "in int32 n", "w": "in float32 8", "y": "inout float32 n", "z": "out int32 n",
@@ -110,7 +110,7 @@ def test_random_maps_in_triton_compute_what_they_computed(tmp_path: Path) -> Non
         subject = subject_of(
             source, ARGUMENTS, ["ceil_div(n, 64)"], ["64"], [{"n": n, "m": m}], language="cuda", device=GPU
         )
-        text, header = kernel_in_triton(subject)
+        text, header = kernels_in_triton(subject)
         assert header.steps[0].grid[0].text == "ceil_div(n, BLOCK)"
         arrays = {
             "x": drawn.normal(size=n).astype(np.float32), "k": drawn.integers(-9, 99, n).astype(np.int32),
