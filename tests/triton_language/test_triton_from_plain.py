@@ -232,3 +232,48 @@ def test_a_program_of_which_one_kernel_has_no_words_is_told(tmp_path):
     with pytest.raises(UsageError, match=r"does not become Triton: differences: .*hypotf has no words"):
         program(tmp_path, text)
     assert not (tmp_path / "problem").exists()
+
+
+TRANSPOSED = """
+__global__ void transposed(const float *x, float *y, int rows, int cols) {
+    __shared__ float tile[16][17];
+    int c = blockIdx.x * 16 + threadIdx.x, r = blockIdx.y * 16 + threadIdx.y;
+    if (c < cols && r < rows) tile[threadIdx.y][threadIdx.x] = x[r * cols + c];
+    __syncthreads();
+    c = blockIdx.y * 16 + threadIdx.x;
+    r = blockIdx.x * 16 + threadIdx.y;
+    if (c < rows && r < cols) y[r * rows + c] = tile[threadIdx.x][threadIdx.y];
+}
+"""
+HALO = """
+__global__ void halo(const float *x, float *y, int n) {
+    __shared__ float part[66];
+    int i = blockIdx.x * 64 + threadIdx.x;
+    part[threadIdx.x + 1] = i < n ? x[i] : 0.0f;
+    if (threadIdx.x == 0) part[0] = i > 0 ? x[i - 1] : 0.0f;
+    if (threadIdx.x == 63) part[65] = i + 1 < n ? x[i + 1] : 0.0f;
+    __syncthreads();
+    if (i < n) y[i] = part[threadIdx.x] + part[threadIdx.x + 1] + part[threadIdx.x + 2];
+}
+"""
+STAGED = {
+    "transposed": (TRANSPOSED, ("rows=33", "cols=59"), "4,3", "16,16", "return x.T.copy()"),
+    "halo": (HALO, ("n=1003",), "16", "64", "around = np.pad(x, 1)\n    return around[:-2] + x + around[2:]"),
+}
+
+
+@pytest.mark.parametrize("name", STAGED)
+def test_what_threads_only_stage_in_shared_memory_becomes_triton(tmp_path, name):
+    pytest.importorskip("triton")
+    pytest.importorskip("torch")
+    text, words, grid, block, right = STAGED[name]
+    folder = written(tmp_path, text, words=words, grid=grid, block=block)
+    assert len(checked(folder, right).passed) == 3
+
+
+def test_a_read_that_may_find_what_nobody_staged_is_no_triton(tmp_path):
+    text = TRANSPOSED.replace("= tile[threadIdx.x][threadIdx.y]", "= tile[threadIdx.x][threadIdx.y + 1]")
+    assert text != TRANSPOSED
+    with pytest.raises(UsageError, match="tile is not filled where it is read"):
+        written(tmp_path, text, words=("rows=33", "cols=59"), grid="4,3", block="16,16")
+    assert not (tmp_path / "problem").exists()
