@@ -183,7 +183,14 @@ from kernelwright.backend.base import BoundLaunch, LaunchFailed, PlanStep
 from kernelwright.backend.interpreter import session
 from kernelwright.errors import InfrastructureError
 
+import resource
+
 session._free_bytes = lambda: 512 << 20
+before = resource.getrlimit(resource.RLIMIT_AS)
+session._GPU_DRIVERS = ("/proc/self",)
+session.limit_memory()
+assert resource.getrlimit(resource.RLIMIT_AS) == before
+session._GPU_DRIVERS = ()
 opened = session.InterpreterSession()
 import triton, triton.language as tl
 

@@ -44,6 +44,8 @@ _PURPOSE = "running a Triton kernel in its interpreter"
 _ALIGNMENT_BYTES = 256
 _FREE_SHARE = 0.75
 """Of the memory that the host has free, what a session's arrays may take. A guess."""
+_GPU_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""Where they are, libraries may begin to use them at any time, and they reserve far more addresses than memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +151,11 @@ def launch_interpreted(
 def limit_memory() -> None:
     """Let arrays that the host has no room for raise `MemoryError` in this process, instead of filling the host.
 
-    The address space may grow by a share of what is free now. Without Linux's figures nothing changes.
+    The address space may grow by a share of what is free now. Beside a GPU's driver, and without Linux's figures,
+    nothing changes.
     """
     free_bytes = _free_bytes()
-    if free_bytes is None:
+    if free_bytes is None or any(Path(each).exists() for each in _GPU_DRIVERS):
         return
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     most = pages * resource.getpagesize() + int(_FREE_SHARE * free_bytes)
