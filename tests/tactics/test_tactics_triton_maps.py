@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from cuda_on_cpu import CpuCuda
 from opencl_runs import Job, Launch
 from tactic_runs import GPU, subject_of
 
-from kernelwright.tactics.triton.kernels import kernel_in_triton
+from kernelwright.tactics.base import Unfit
+from kernelwright.tactics.triton.kernels import kernels_in_triton
 
 ARGUMENTS = {
     "x": "in float32 n", "k": "in int32 n", "w": "in float32 8", "y": "inout float32 n", "z": "out int32 n",
@@ -32,7 +34,8 @@ for path in sys.argv[1:]:
     given = dict(np.load(path + ".npz"))
     arrays = {name: torch.from_numpy(each) for name, each in given.items() if each.ndim}
     numbers = {"n": int(given["n"]), "m": int(given["m"]), "a": float(given["a"])}
-    launch_interpreted(module.f, (-(-numbers["n"] // 64),), {**arrays, **numbers, "BLOCK": 64})
+    passed = {name: {**arrays, **numbers, "BLOCK": 64}[name] for name in module.f.arg_names}
+    launch_interpreted(module.f, (-(-numbers["n"] // 64),), passed)
     np.savez(path + ".out.npz", y=arrays["y"].numpy(), z=arrays["z"].numpy())
 """
 
@@ -110,7 +113,7 @@ def test_random_maps_in_triton_compute_what_they_computed(tmp_path: Path) -> Non
         subject = subject_of(
             source, ARGUMENTS, ["ceil_div(n, 64)"], ["64"], [{"n": n, "m": m}], language="cuda", device=GPU
         )
-        text, header = kernel_in_triton(subject)
+        text, header = kernels_in_triton(subject)
         assert header.steps[0].grid[0].text == "ceil_div(n, BLOCK)"
         arrays = {
             "x": drawn.normal(size=n).astype(np.float32), "k": drawn.integers(-9, 99, n).astype(np.int32),
@@ -125,6 +128,11 @@ def test_random_maps_in_triton_compute_what_they_computed(tmp_path: Path) -> Non
         np.savez(path.with_suffix(".npz"), **arrays, n=n, m=m, a=0.75)
         paths.append(path)
         expected.append((source, text, ran.arrays))
+    compare(paths, expected)
+
+
+def compare(paths: list[Path], expected: list[tuple[str, str, dict[str, npt.NDArray[np.generic]]]]) -> None:
+    """Run what was written by Triton's interpreter; `expected`: the source, what became of it, and right results."""
     done = subprocess.run([sys.executable, "-c", RUN, *map(str, paths)], capture_output=True, text=True, check=False)
     for path, (source, text, arrays) in zip(paths, expected, strict=True):
         out = path.with_suffix(".out.npz")
@@ -132,3 +140,64 @@ def test_random_maps_in_triton_compute_what_they_computed(tmp_path: Path) -> Non
         found = np.load(out)
         assert np.array_equal(found["z"], arrays["z"]), (source, text)
         assert np.allclose(found["y"], arrays["y"], rtol=1e-4, atol=1e-4, equal_nan=True), (source, text)
+
+
+def staged(seed: int) -> tuple[str, int, bool]:
+    """A kernel that stages its block with neighbours, its threads, and whether it reads what nobody has staged."""
+    draw = random.Random(seed)
+    block, left, right = draw.choice((16, 32, 64)), draw.randrange(4), draw.randrange(4)
+    beyond = draw.randrange(4) == 0
+    reads = [draw.randint(-left, right) for _ in range(3)]
+    reads[0] = right + 1 if beyond else reads[0]
+    begin = [f"s[l + {left}] = i < n ? x[i] : 0.0f;"]
+    begin += [f"if (l < {left}) s[l] = i >= {left} ? x[i - {left}] : 0.0f;"] if left else []
+    begin += (
+        [f"if (l >= {block - right}) s[l + {left + right}] = i + {right} < n ? x[i + {right}] : 0.0f;"] if right else []
+    )
+    draw.shuffle(begin)
+    terms = " + ".join(f"{draw.choice(('0.5f', '2.0f', 'a'))} * s[l + {left + each}]" for each in reads)
+    end = draw.choice(("if (i < n) y[i] = {};", "if (i >= n) return; y[i] = {};", "float v = {}; if (i < n) y[i] = v;"))
+    return (
+        (
+            f'extern "C" __global__ void f(const float *x, float *y, int n, float a) {{ __shared__ float s[{block + 8}]; '
+            f"int l = threadIdx.x, i = blockIdx.x * {block} + l; {' '.join(begin)} __syncthreads(); {end.format(terms)} }}"
+        ),
+        block,
+        beyond,
+    )
+
+
+@pytest.mark.thorough
+def test_random_kernels_that_stage_their_blocks_are_told_or_compute_what_they_computed(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    pytest.importorskip("torch")
+    if not CpuCuda.is_there():
+        pytest.skip("needs g++")
+    cpu, paths, expected, refused = CpuCuda(tmp_path), [], [], []
+    names = ("x", "y", "n", "a")
+    for seed in range(24):
+        (source, block, is_beyond), drawn = staged(seed), np.random.default_rng(seed)
+        n = int(drawn.integers(40, 200))
+        subject = subject_of(
+            source, {name: ARGUMENTS[name].replace("inout", "out") for name in names}, [f"ceil_div(n, {block})"],
+            [str(block)], [{"n": n}], language="cuda", device=GPU,
+        )  # fmt: skip
+        try:
+            text, _ = kernels_in_triton(subject)
+        except Unfit:
+            assert is_beyond, source
+            refused.append(seed)
+            continue
+        assert not is_beyond, source
+        arrays = {"x": drawn.normal(size=n).astype(np.float32), "y": np.zeros(n, np.float32)}
+        launch = Launch("f", (-(-n // block), 1, 1), (block, 1, 1), ("x", "y", np.int32(n), np.float32(0.75)))
+        ran = cpu.run(Job(source, (), (), (launch,), {**arrays}))
+        assert not ran.error, (source, ran.error)
+        path = tmp_path / f"staged{seed}"
+        path.with_suffix(".py").write_text(text)
+        np.savez(path.with_suffix(".npz"), **arrays, z=np.zeros(1, np.int32), n=n, m=0, a=0.75)
+        paths.append(path)
+        expected.append((source, text, {**ran.arrays, "z": np.zeros(1, np.int32)}))
+    assert refused
+    assert expected
+    compare(paths, expected)

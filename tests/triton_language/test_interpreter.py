@@ -176,3 +176,49 @@ def test_products_of_doubles_are_doubles_whatever_they_are_added_to(tmp_path):
     )
     done = subprocess.run([sys.executable, tmp_path / "product.py"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+ROOM = """
+from kernelwright.backend.base import BoundLaunch, LaunchFailed, PlanStep
+from kernelwright.backend.interpreter import session
+from kernelwright.errors import InfrastructureError
+
+import resource
+
+session._free_bytes = lambda: 512 << 20
+before = resource.getrlimit(resource.RLIMIT_AS)
+session._GPU_DRIVERS = ("/proc/self",)
+session.limit_memory()
+assert resource.getrlimit(resource.RLIMIT_AS) == before
+session._GPU_DRIVERS = ()
+opened = session.InterpreterSession()
+import triton, triton.language as tl
+
+try:
+    opened.allocate(1 << 30)
+except InfrastructureError as error:
+    print(error)
+
+
+@triton.jit
+def grows():
+    kept = [tl.zeros((1024, 1024), dtype=tl.float32) + i for i in range(1000)]
+
+
+step = PlanStep(entry="grows", grid=(1, 1, 1), block=(1, 1, 1), shared_bytes=0, arguments=())
+module = {"grows": session._Interpreted(grows, (), (), {})}
+try:
+    opened.launch([BoundLaunch(module=module, step=step, buffers={})])
+except LaunchFailed as error:
+    print(error.reason, error.message)
+opened.allocate(64 << 20)[:] = 1
+"""
+
+
+def test_arrays_that_the_host_has_no_room_for_are_told_and_the_session_goes_on(installed, tmp_path):
+    (tmp_path / "room.py").write_text(ROOM)
+    done = subprocess.run([sys.executable, tmp_path / "room.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    allocated, launched = done.stdout.splitlines()
+    assert allocated == "there is no room for 1,073,741,824 bytes"
+    assert launched.startswith("out-of-memory 'grows' fails in Triton's interpreter: ")

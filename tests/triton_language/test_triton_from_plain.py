@@ -99,7 +99,7 @@ def written(tmp_path, text, *, suffix=".cu", words=("n=1003",), **more):
 def checked(folder, reference):
     """How many of some configurations are right by a reference in NumPy, without the baseline, which needs a GPU."""
     toml = (folder / "problem.toml").read_text()
-    toml = re.sub(r"\[baseline\]\n.*\n.*\n", "", re.sub(r"reference = .*", 'reference = "numpy_one.py:one"', toml))
+    toml = re.sub(r"\[baseline\]\n.*\n", "", re.sub(r"reference = .*", 'reference = "numpy_one.py:one"', toml))
     names = load_problem(folder).arguments
     taken = [each.name for each in names if each.role in ("input", "inout")]
     body = reference
@@ -168,3 +168,112 @@ def test_other_sources_are_refused(tmp_path):
     (tmp_path / "module.py").write_text("x = 1\n")
     with pytest.raises(UsageError, match="--triton is for a plain"):
         run_init(KernelWords(tmp_path / "module.py", triton=True), is_forced=False)
+
+
+PROGRAM = """
+#include <cstdlib>
+#define N 1003
+__global__ void scaled(const float *x, float *y, int n, float a) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i];
+}
+__global__ void differences(const float *x, float *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = i > 0 ? x[i] - x[i - 1] : x[i];
+}
+int main() {
+    float *x, *y, *z, *out;
+    float *first = (float *)malloc(N * sizeof(float));
+    for (int i = 0; i < N; ++i) first[i] = rand() / 1000.0f;
+    cudaMalloc(&x, N * sizeof(float));
+    cudaMalloc(&y, N * sizeof(float));
+    cudaMalloc(&z, N * sizeof(float));
+    cudaMalloc(&out, N * sizeof(float));
+    cudaMemcpy(x, first, N * sizeof(float), cudaMemcpyHostToDevice);
+    scaled<<<(N + 255) / 256, 256>>>(x, y, N, 0.5f);
+    differences<<<(N + 127) / 128, 128>>>(y, z, N);
+    scaled<<<(N + 255) / 256, 256>>>(z, out, N, 3.0f);
+    cudaMemcpy(first, out, N * sizeof(float), cudaMemcpyDeviceToHost);
+}
+"""
+
+
+def program(tmp_path, text):
+    source = tmp_path / "program"
+    source.mkdir()
+    (source / "main.cu").write_text(text)
+    said = KernelWords(source, (), out=tmp_path / "problem", triton=True)
+    run_init(said, is_forced=True, suite="hecbench")
+    return tmp_path / "problem"
+
+
+def test_several_launches_of_a_program_become_triton_in_one_file(tmp_path):
+    problem = load_problem(program(tmp_path, PROGRAM))
+    template = load_template(problem)
+    assert [each.entry for each in template.steps] == ["scaled", "differences", "scaled"]
+    assert {each.name for each in template.parameters} == {"BLOCK_1", "BLOCK_2", "num_warps"}
+    grids = [each.grid[0].text for each in template.steps]
+    assert grids == ["ceil_div(N, BLOCK_1)", "ceil_div(N, BLOCK_2)", "ceil_div(N, BLOCK_1)"]
+    baseline = load_baseline(problem, template)
+    assert [each.arguments for each in baseline.template.steps] == [each.arguments for each in template.steps]
+
+
+def test_several_launches_in_triton_compute_what_they_computed(tmp_path):
+    pytest.importorskip("triton")
+    pytest.importorskip("torch")
+    folder = program(tmp_path, PROGRAM)
+    right = "y = 0.5 * x\n    y_2 = np.diff(y, prepend=0)\n    return y, y_2, 3 * y_2"
+    assert len(checked(folder, right).passed) == 3
+
+
+def test_a_program_of_which_one_kernel_has_no_words_is_told(tmp_path):
+    text = PROGRAM.replace("y[i] = i > 0 ? x[i] - x[i - 1] : x[i]", "y[i] = hypotf(x[i], 1)")
+    assert text != PROGRAM
+    with pytest.raises(UsageError, match=r"does not become Triton: differences: .*hypotf has no words"):
+        program(tmp_path, text)
+    assert not (tmp_path / "problem").exists()
+
+
+TRANSPOSED = """
+__global__ void transposed(const float *x, float *y, int rows, int cols) {
+    __shared__ float tile[16][17];
+    int c = blockIdx.x * 16 + threadIdx.x, r = blockIdx.y * 16 + threadIdx.y;
+    if (c < cols && r < rows) tile[threadIdx.y][threadIdx.x] = x[r * cols + c];
+    __syncthreads();
+    c = blockIdx.y * 16 + threadIdx.x;
+    r = blockIdx.x * 16 + threadIdx.y;
+    if (c < rows && r < cols) y[r * rows + c] = tile[threadIdx.x][threadIdx.y];
+}
+"""
+HALO = """
+__global__ void halo(const float *x, float *y, int n) {
+    __shared__ float part[66];
+    int i = blockIdx.x * 64 + threadIdx.x;
+    part[threadIdx.x + 1] = i < n ? x[i] : 0.0f;
+    if (threadIdx.x == 0) part[0] = i > 0 ? x[i - 1] : 0.0f;
+    if (threadIdx.x == 63) part[65] = i + 1 < n ? x[i + 1] : 0.0f;
+    __syncthreads();
+    if (i < n) y[i] = part[threadIdx.x] + part[threadIdx.x + 1] + part[threadIdx.x + 2];
+}
+"""
+STAGED = {
+    "transposed": (TRANSPOSED, ("rows=33", "cols=59"), "4,3", "16,16", "return x.T.copy()"),
+    "halo": (HALO, ("n=1003",), "16", "64", "around = np.pad(x, 1)\n    return around[:-2] + x + around[2:]"),
+}
+
+
+@pytest.mark.parametrize("name", STAGED)
+def test_what_threads_only_stage_in_shared_memory_becomes_triton(tmp_path, name):
+    pytest.importorskip("triton")
+    pytest.importorskip("torch")
+    text, words, grid, block, right = STAGED[name]
+    folder = written(tmp_path, text, words=words, grid=grid, block=block)
+    assert len(checked(folder, right).passed) == 3
+
+
+def test_a_read_that_may_find_what_nobody_staged_is_no_triton(tmp_path):
+    text = TRANSPOSED.replace("= tile[threadIdx.x][threadIdx.y]", "= tile[threadIdx.x][threadIdx.y + 1]")
+    assert text != TRANSPOSED
+    with pytest.raises(UsageError, match="tile is not filled where it is read"):
+        written(tmp_path, text, words=("rows=33", "cols=59"), grid="4,3", block="16,16")
+    assert not (tmp_path / "problem").exists()

@@ -42,7 +42,7 @@ def with_numpy(folder, reference):
     sizes = dict(problem.workloads[0].sizes)
     shapes = [tuple(e.evaluate(sizes) for e in a.shape) for a in problem.arguments if a.role in ("output", "inout")]
     taken = [each.name for each in problem.arguments if each.role in ("input", "inout")]
-    toml = re.sub(r"\[baseline\]\n.*\n.*\n", "", (folder / "problem.toml").read_text())
+    toml = re.sub(r"\[baseline\]\n.*\n", "", (folder / "problem.toml").read_text())
     toml = re.sub(r"reference = .*", 'reference = "numpy_one.py:one"', toml)
     toml = re.sub(r"^lambda = ", "lambda_ = ", toml, flags=re.MULTILINE)
     names = ", ".join("lambda_" if each == "lambda" else each for each in taken)

@@ -186,7 +186,7 @@ def init(
     ] = False,
     triton: Annotated[
         bool,
-        typer.Option("--triton", help="Of a plain kernel in C: a template in Triton, beside the kernel as baseline."),
+        typer.Option("--triton", help="Of plain kernels in C: a template in Triton, beside them as baseline."),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
     json: JsonFlag = False,

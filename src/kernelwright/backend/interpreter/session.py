@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import re
+import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +42,10 @@ from kernelwright.source.triton.reading import triton_kernel
 
 _PURPOSE = "running a Triton kernel in its interpreter"
 _ALIGNMENT_BYTES = 256
+_FREE_SHARE = 0.75
+"""Of the memory that the host has free, what a session's arrays may take. A guess."""
+_GPU_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""Where they are, libraries may begin to use them at any time, and they reserve far more addresses than memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +148,38 @@ def launch_interpreted(
             arguments[name].copy_(each)
 
 
+def limit_memory() -> None:
+    """Let arrays that the host has no room for raise `MemoryError` in this process, instead of filling the host.
+
+    The address space may grow by a share of what is free now. Beside a GPU's driver, and without Linux's figures,
+    nothing changes.
+    """
+    free_bytes = _free_bytes()
+    if free_bytes is None or any(Path(each).exists() for each in _GPU_DRIVERS):
+        return
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    most = pages * resource.getpagesize() + int(_FREE_SHARE * free_bytes)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    known = [each for each in (soft, hard) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([most, *known]), hard))
+
+
+def _free_bytes() -> int | None:
+    """Of the host, or of the control group that this process is in where that has less; None: it is not told."""
+    try:
+        found = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
+    except OSError:
+        return None
+    if found is None:
+        return None
+    group = Path("/sys/fs/cgroup")
+    try:
+        most, used = (int((group / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # there is none, or it says `max`
+        return 1024 * int(found[1])
+    return min(1024 * int(found[1]), max(0, most - used))
+
+
 class InterpreterSession(DeviceSession):
     """Memory of the host, and kernels that are Python."""
 
@@ -149,6 +187,7 @@ class InterpreterSession(DeviceSession):
         self._interpreter = start_interpreter()
         self._torch: Any = require("torch", purpose=_PURPOSE)
         self._torch.set_num_threads(1)
+        limit_memory()  # libraries are loaded by now
 
     @property
     def timer(self) -> str:
@@ -232,10 +271,9 @@ class InterpreterSession(DeviceSession):
             with accesses(self._interpreter, given, room) as seen:
                 module.function[step.grid](**given)
         except Exception as error:  # the kernel is Python here: it may raise anything
-            reason = str(error.__cause__ or error)
-            raise LaunchFailed(
-                "interpreter-error", f"{step.entry!r} fails in Triton's interpreter: {reason}"
-            ) from error
+            cause = error.__cause__ or error
+            kind = "out-of-memory" if isinstance(cause, MemoryError) else "interpreter-error"
+            raise LaunchFailed(kind, f"{step.entry!r} fails in Triton's interpreter: {cause}") from error
         if seen.race is not None:
             raise LaunchFailed("race", f"results of {step.entry!r} depend on the order of programs: {seen.race}")
 

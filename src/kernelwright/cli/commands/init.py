@@ -42,7 +42,7 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False, suite
         is_json: whether to print one JSON document.
         suite: of benchmarks, whose program the source is.
     """
-    if said.triton and split_kernel(str(said.source))[0].suffix not in (".cu", ".cl"):
+    if said.triton and suite not in _SUITES and split_kernel(str(said.source))[0].suffix not in (".cu", ".cl"):
         raise UsageError(f"--triton is for a plain .cu or .cl kernel, and {said.source} is none", hint="leave it out")
     if suite in DEFINITION_SUITES or (suite is None and is_definition_file(said.source)):
         _init_definition(said, is_forced=is_forced, is_json=is_json)

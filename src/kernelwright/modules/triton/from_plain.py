@@ -10,22 +10,21 @@ from pathlib import Path
 from kernelwright.errors import UsageError
 from kernelwright.infer.problem_files import write_files
 from kernelwright.problem.load.problem import load_problem
-from kernelwright.problem.model import LaunchStep
 from kernelwright.problem.toml.writing import inline_toml
 from kernelwright.tactics.base import DeviceFacts, Subject, Unfit
-from kernelwright.tactics.triton.kernels import kernel_in_triton
+from kernelwright.tactics.triton.kernels import kernels_in_triton
 from kernelwright.template.header import Header, strip_header
 from kernelwright.template.load import load_template
 
 _KERNEL = re.compile(r"^kernel = .*$", re.MULTILINE)
-_LAUNCH = re.compile(r"^\[launch\]\n(?:\w+ = .*\n)*", re.MULTILINE)
+_LAUNCHES = re.compile(r"(?:^\[?\[launch\]\]?\n(?:\w+ = .*\n)*)+", re.MULTILINE)
 
 
 def in_triton(files: Mapping[str, bytes], source: Path) -> dict[str, bytes]:
     """The files of a problem, with a Triton template more.
 
     Args:
-        files: by name, as `infer.problem_files.files_of` gives them for a kernel with one launch.
+        files: by name, as `infer.problem_files.files_of` gives them.
         source: the kernel's file, for messages.
 
     Raises:
@@ -41,22 +40,16 @@ def in_triton(files: Mapping[str, bytes], source: Path) -> dict[str, bytes]:
     try:
         if problem.kernel.options:
             raise Unfit("its compile options mean nothing to Triton")
-        text, made = kernel_in_triton(subject)
+        text, made = kernels_in_triton(subject)
     except Unfit as unfit:
         raise UsageError(
             f"{subject.entry!r} of {source.name} does not become Triton: {unfit.reason}",
-            hint="leave out --triton, which writes maps, rows, reductions and products with one launch",
+            hint="leave out --triton, which writes maps, rows, reductions and products",
         ) from None
-    name = f"{source.stem}_triton.py"
+    plain, name = source.name, f"{source.stem}_triton.py"
     toml = files["problem.toml"].decode()
     toml = _KERNEL.sub(lambda _: f"kernel = {inline_toml(name)}", toml, count=1)
-    toml = _LAUNCH.sub(lambda _: _baseline(source.name, template.steps[0]), toml, count=1)
-    original = problem.reference.file.name  # which the launches of a template in Triton are not for
-    launched = Header(steps=template.steps).render().encode() + files[original]
-    return {**files, original: launched, "problem.toml": toml.encode(), name: (made.render() + text).encode()}
-
-
-def _baseline(name: str, step: LaunchStep) -> str:
-    grid, block = ([each.text for each in texts] for texts in (step.grid, step.block))
-    launch = f"{{ grid = {inline_toml(grid)}, block = {inline_toml(block)} }}"
-    return f"[baseline]\nkernel = {inline_toml(name)}\nlaunch = {launch}\n"
+    toml = _LAUNCHES.sub(lambda _: f"[baseline]\nkernel = {inline_toml(plain)}\n", toml, count=1)
+    launches = Header(steps=template.steps).render().encode()  # which those of a template in Triton are not for
+    launched = {each: launches + files[each] for each in {plain, problem.reference.file.name}}
+    return {**files, **launched, "problem.toml": toml.encode(), name: (made.render() + text).encode()}

@@ -20,7 +20,7 @@ from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 from kernelwright.backend.interpreter.accesses import accesses
-from kernelwright.backend.interpreter.session import start_interpreter
+from kernelwright.backend.interpreter.session import limit_memory, start_interpreter
 from kernelwright.errors import Location, ReferenceFailed
 from kernelwright.modules.triton.trials import is_block, tried_values
 from kernelwright.problem.user_code import blamed_on_user
@@ -50,6 +50,7 @@ def _watched(file: Path, named: str | None, caller: Path, example: str) -> dict[
     with blamed_on_user(file, doing="watching a call of the kernel"):
         interpreter = start_interpreter()
         _pretend_gpu()
+        limit_memory()
         with _on_host():
             module = _imported(file)
             spared = {EXAMPLE, example if caller == file else EXAMPLE}

@@ -26,8 +26,8 @@ _CONVERSIONS = {
 }  # fmt: skip
 
 
-def called(name: str, given: list[TritonValue]) -> tuple[TritonValue, str]:
-    """A function on values, and the library that it needs beside Triton's language; empty for none.
+def called(name: str, given: list[TritonValue]) -> TritonValue:
+    """A function on values.
 
     Raises:
         Unfit: it has no words in Triton.
@@ -35,10 +35,10 @@ def called(name: str, given: list[TritonValue]) -> tuple[TritonValue, str]:
     if name in _CONVERSIONS and len(given) == 1:
         dtype = _CONVERSIONS[name]
         text = cast(given[0].text, dtype) if given[0].is_literal else converted(given[0], dtype)
-        return TritonValue(text, dtype, given[0].axes), ""
+        return TritonValue(text, dtype, given[0].axes)
     if (rounded := _TO_INTEGER.fullmatch(name)) is not None and len(given) == 1:
-        made, library = called(_ROUNDINGS[rounded["mode"]], given)
-        return TritonValue(cast(made.text, "int32"), "int32", made.axes), library
+        made = called(_ROUNDINGS[rounded["mode"]], given)
+        return TritonValue(cast(made.text, "int32"), "int32", made.axes)
     plain = name.removeprefix("std::").removeprefix("native_").removeprefix("half_")
     plain = plain.removeprefix("__") if plain.endswith("f") else plain
     known = (*_BY_FLOAT, *_OF_TWO, "fma", "abs")
@@ -46,16 +46,15 @@ def called(name: str, given: list[TritonValue]) -> tuple[TritonValue, str]:
     plain = next((each for each in (plain, plain.removesuffix("f")) if each in known), "")
     if plain in _OF_TWO and len(given) == 2:
         dtype, one, other = alike(*given)
-        return TritonValue(f"{_OF_TWO[plain]}({one}, {other})", dtype, axes), ""
+        return TritonValue(f"{_OF_TWO[plain]}({one}, {other})", dtype, axes)
     if plain == "fma" and len(given) == 3:
         dtype, one, other = alike(given[0], given[1])
         dtype, product, last = alike(TritonValue(f"({one} * {other})", dtype), given[2])
-        return TritonValue(f"({product} + {last})", dtype, axes), ""
+        return TritonValue(f"({product} + {last})", dtype, axes)
     if plain == "abs" and len(given) == 1:
-        return TritonValue(f"tl.abs({given[0].text})", given[0].dtype, axes), ""
+        return TritonValue(f"tl.abs({given[0].text})", given[0].dtype, axes)
     if plain not in _BY_FLOAT or len(given) != (2 if plain in _TAKES_TWO else 1):
         raise Unfit(f"the function {name} has no words in Triton")
     dtype = "float64" if any(each.dtype == "float64" and not each.is_literal for each in given) else "float32"
-    library = "libdevice" if _BY_FLOAT[plain].startswith("libdevice") else ""
     texts = [cast(each.text, dtype) if each.is_literal else converted(each, dtype) for each in given]
-    return TritonValue(f"{_BY_FLOAT[plain]}({', '.join(texts)})", dtype, axes), library
+    return TritonValue(f"{_BY_FLOAT[plain]}({', '.join(texts)})", dtype, axes)

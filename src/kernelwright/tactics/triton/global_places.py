@@ -34,9 +34,14 @@ class _Words:
     """By quantity of a block or a place in it, what it is of the places among all threads."""
     texts: Mapping[str, str]
 
+    @property
+    def asked(self) -> set[str]:
+        """Quantities of a thread's place."""
+        return {*self.values, *(f"global.{axis}" for axis in AXES)}
+
     def said(self, value: Polynomial) -> str | None:
-        """C text of what asks for a block or a place in it; None where it asks for none, or for one alone."""
-        if self.values.keys().isdisjoint(value.names):
+        """C text of what asks for the thread's place; None where it asks for none, or for a block's or in one alone."""
+        if self.asked.isdisjoint(value.names):
             return None
         try:
             return c_text(value.replaced(self.values), self.subject.analysis.facts.atoms, self.texts)
@@ -162,7 +167,7 @@ def _conditions(words: _Words) -> Iterator[Edit]:
 def _condition(words: _Words, guard: Guard) -> str | None:
     is_not = guard.kind in ("early-exit", "else")
     sides = [(each.left, each.right) for each in guard.comparisons]
-    if all(words.values.keys().isdisjoint(side.names) for pair in sides for side in pair):
+    if all(words.asked.isdisjoint(side.names) for pair in sides for side in pair):
         return None
     parts = [_relation(words, each, is_not=is_not) for each in guard.comparisons]
     return None if None in parts else (" || " if is_not else " && ").join(filter(None, parts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -46,23 +46,52 @@ _LOOPS = partial(loops.write, write_dot=write_dot)
 Made = tuple[str, Header]
 
 
-def kernel_in_triton(subject: Subject) -> Made:
-    """The kernel's text in Triton, and a header with its parameters and its launch.
+def kernels_in_triton(subject: Subject) -> Made:
+    """The text in Triton of all kernels that are launched, and a header with their parameters and launches.
 
-    The kernel is taken as it is, in normal form, with a thread for each step of its loop over the grid, with a block
-    for each warp, and with joins of a block's threads as functions.
+    Each is taken as it is, in normal form, with a thread for each step of its loop over the grid, with a block for each
+    warp, and with joins of a block's threads as functions. Launches that become the same text are one kernel.
 
     Args:
-        subject: a kernel in CUDA or OpenCL with one launch.
+        subject: kernels in CUDA or OpenCL.
 
     Raises:
-        Unfit: a place beyond its end may be touched, or something in it has no words in Triton.
+        Unfit: a place beyond its end may be touched, or something in one has no words in Triton.
     """
-    if len(subject.header.steps) != 1:
-        raise Unfit("its problem has several launches")
     for name in OPTIONS:
         if any(name in each.sizes for each in subject.problem.workloads):
             raise Unfit(f"a size is called {name}, which is an option of Triton's launches")
+    steps = subject.header.steps
+    if len(steps) == 1:
+        text, header = _written(subject)
+        return _file((text,)), header
+    made = [_written_of_several(subject, replace(subject.header, steps=(each,))) for each in steps]
+    distinct = [each for index, each in enumerate(made) if each not in made[:index]]
+    entries = [header.entries[0] for _, header in distinct]
+    numbered = [
+        _numbered(subject, each, number, is_alone=entries.count(entries[number - 1]) == 1)
+        for number, each in enumerate(distinct, 1)
+    ]
+    launched = (numbered[distinct.index(each)][1].steps[0] for each in made)
+    return _file([text for text, _ in numbered]), Header(
+        parameters=tuple({each.name: each for _, header in numbered for each in header.parameters}.values()),
+        constraints=tuple(each for _, header in numbered for each in header.constraints),
+        defines={name: each for _, header in numbered for name, each in header.defines.items()},
+        steps=tuple(replace(each, arguments=said.arguments) for each, said in zip(launched, steps, strict=True)),
+        mark="#",
+    )
+
+
+def _written_of_several(subject: Subject, launch: Header) -> Made:
+    (entry,) = launch.entries
+    try:
+        return _written(replace(subject, entry=entry, header=launch))
+    except Unfit as unfit:
+        raise Unfit(f"{entry}: {unfit.reason}") from unfit
+
+
+def _written(subject: Subject) -> Made:
+    """The function of a kernel that is launched once, and its header."""
     refuse_aliases(subject)
     reasons: list[Unfit] = []
     for write, form in _attempts(subject):
@@ -75,6 +104,28 @@ def kernel_in_triton(subject: Subject) -> Made:
     raise _telling(subject, reasons)
 
 
+def _numbered(subject: Subject, made: Made, number: int, *, is_alone: bool) -> Made:
+    """One of several kernels, with names of its own for its parameters, and for itself unless it `is_alone`.
+
+    Raises:
+        Unfit: something else has such a name.
+    """
+    text, header = made
+    parameters = (each.name for each in header.parameters if each.name not in OPTIONS)
+    names = {name: f"{name}_{number}" for name in (*parameters, *header.defines)}
+    names |= {} if is_alone else {header.entries[0]: f"{header.entries[0]}_{number}"}
+    taken = {*re.findall(r"\w+", text), *_problem_names(subject)}
+    if met := sorted(taken.intersection(names.values())):
+        raise Unfit(f"something is called {met[0]}, which is a name of the kernels in Triton")
+    text, header = _renamed(made, names)
+    limits = tuple(replace(each, name=f"{each.name} {number}") for each in header.constraints)
+    return text, replace(header, constraints=limits)
+
+
+def _problem_names(subject: Subject) -> set[str]:
+    return {each.name for each in subject.problem.arguments}.union(*(each.sizes for each in subject.problem.workloads))
+
+
 def _apart(subject: Subject, text: str, header: Header) -> Made:
     """The same with other names for parameters whose names the problem has; Triton's own options are left out there.
 
@@ -82,7 +133,7 @@ def _apart(subject: Subject, text: str, header: Header) -> Made:
         Unfit: a number of the problem has such a name, which the launch may say in both meanings.
     """
     problem = subject.problem
-    taken = {each.name for each in problem.arguments}.union(*(each.sizes for each in problem.workloads))
+    taken = _problem_names(subject)
     kept = tuple(each for each in header.parameters if each.name not in taken & {*OPTIONS})
     own = {*(each.name for each in kept), *header.defines} & taken
     if len(kept) == len(header.parameters) and not own:
@@ -90,19 +141,27 @@ def _apart(subject: Subject, text: str, header: Header) -> Made:
     scalars = {each.name for each in problem.arguments if each.role == "scalar"}
     if met := sorted(own & scalars.union(*(each.sizes for each in problem.workloads))):
         raise Unfit(f"a size is called {met[0]}, which is a parameter of the kernel in Triton")
-
-    def renamed(said: str) -> str:
-        return re.sub(r"\w+", lambda found: f"{found[0]}_OWN" if found[0] in own else found[0], said)
-
     names = {each.name for each in header.parameters} - {each.name for each in kept}
     limits = tuple(each for each in header.constraints if not names & each.expression.names)
+    return _renamed((text, replace(header, parameters=kept, constraints=limits)), {each: f"{each}_OWN" for each in own})
+
+
+def _renamed(made: Made, names: Mapping[str, str]) -> Made:
+    """The same with other names for parameters, for constants of its launch, or for itself."""
+
+    def renamed(said: str) -> str:
+        return re.sub(r"\w+", lambda found: names.get(found[0], found[0]), said)
+
+    text, header = made
     (step,) = header.steps
     return renamed(text), replace(
         header,
-        parameters=tuple(replace(each, name=renamed(each.name)) for each in kept),
-        constraints=tuple(replace(each, expression=Expression.parse(renamed(each.expression.text))) for each in limits),
+        parameters=tuple(replace(each, name=renamed(each.name)) for each in header.parameters),
+        constraints=tuple(
+            replace(each, expression=Expression.parse(renamed(each.expression.text))) for each in header.constraints
+        ),
         defines={renamed(name): each for name, each in header.defines.items()},
-        steps=(launch_step(step.entry, tuple(renamed(each.text) for each in step.grid), ()),),
+        steps=(launch_step(renamed(step.entry), tuple(renamed(each.text) for each in step.grid), ()),),
     )
 
 
@@ -124,7 +183,8 @@ def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Cal
         yield _threads, partial(_as_it_is, each)
         yield _threads, partial(plain_subject, each)
     for each in forms:
-        yield _threads, partial(_unstaged, each)
+        yield _threads, partial(_without_shared, each)
+        yield _threads, partial(direct, each)
     for each in forms:
         for turned in (_as_it_is, one_warp_a_block):
             for is_free in (True, False):
@@ -137,7 +197,7 @@ def _as_it_is(subject: Subject) -> Subject:
     return subject
 
 
-def _unstaged(subject: Subject) -> Subject:
+def _without_shared(subject: Subject) -> Subject:
     return by_global_places(direct(subject))
 
 
@@ -328,22 +388,18 @@ def _made(
     entry = names_in_triton((subject.analysis.function.name, *names.values()))[subject.analysis.function.name]
     step = launch_step(entry, grid, ())
     header = Header(parameters=tuple(parameters), constraints=tuple(constraints), defines={}, steps=(step,), mark="#")
-    return _source(entry, lines, list(names.values()), constants, writer.libraries), header
+    return _function(entry, lines, list(names.values()), constants), header
 
 
-def _source(entry: str, body: list[str], names: list[str], constants: list[str], libraries: set[str]) -> str:
+def _function(entry: str, body: list[str], names: list[str], constants: list[str]) -> str:
     arguments = ", ".join([*names, *(f"{each}: tl.constexpr" for each in constants)])
-    helper = ["", "", "@triton.jit", "def multiplied(one, other):", "    return one * other"]
-    lines = [
-        "import triton",
-        "import triton.language as tl",
-        *(["from triton.language.extra import libdevice"] if "libdevice" in libraries else []),
-        *(helper if "multiplied" in libraries else []),
-        "",
-        "",
-        "@triton.jit",
-        f"def {entry}({arguments}):",
-        *(f"    {line}" for line in body),
-        "",
-    ]
-    return "\n".join(lines)
+    return "\n".join(["@triton.jit", f"def {entry}({arguments}):", *(f"    {line}" for line in body), ""])
+
+
+def _file(functions: Iterable[str]) -> str:
+    """With what they use beside Triton's language."""
+    text = "\n\n".join(functions)
+    library = "from triton.language.extra import libdevice\n" if re.search(r"\blibdevice\.", text) else ""
+    helper = "@triton.jit\ndef multiplied(one, other):\n    return one * other\n\n\n"
+    uses_helper = re.search(r"\bmultiplied\b", text) is not None
+    return f"import triton\nimport triton.language as tl\n{library}\n\n{helper if uses_helper else ''}{text}"

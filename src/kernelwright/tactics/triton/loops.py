@@ -10,6 +10,7 @@ from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.combiners import combined_variables
 from kernelwright.tactics.common.loop_reductions import Joined
+from kernelwright.tactics.triton.functions import called
 from kernelwright.tactics.triton.layout import Mask, Part, Variable
 from kernelwright.tactics.triton.text import Writer
 from kernelwright.tactics.triton.values import NOWHERE, TritonValue, c_dtype, cast, converted, is_float, terms
@@ -119,7 +120,7 @@ def _bound(writer: Writer, ends: list[tuple[str, nodes.Expression]], mask: Mask)
         values.append(value)
     bound, *others = values
     for each in others:
-        bound = writer.call("min", [bound, each])
+        bound = called("min", [bound, each])
     return bound, "" if others else limit
 
 
@@ -356,7 +357,7 @@ def _finish(
             sign = "<" if each.leader.plain == "max" else ">"
             text = f"tl.where({leader.text} {sign} {new.text}, {_LARGEST[value.dtype]}, {value.text})"
         else:
-            moved = writer.call(each.adjustment, [TritonValue(f"({leader.text} - {new.text})", new.dtype)])
+            moved = called(each.adjustment, [TritonValue(f"({leader.text} - {new.text})", new.dtype)])
             text = f"{value.text} * tl.where({leader.text} == {new.text}, 1.0, {moved.text})"
         value = replace(value, text=text, axes=value.axes | writer.axes[leader.key] | new.axes)
     made = writer.reduced(value, each.operation, axis)

@@ -80,8 +80,6 @@ class Writer:
     write_loop: WriteLoop
     lines: list[str] = field(default_factory=list)
     parameters: dict[str, str] = field(default_factory=dict)
-    libraries: set[str] = field(default_factory=set)
-    """`libdevice`, `multiplied`: what the text needs beside Triton's language."""
     scopes: list[dict[str, Variable]] = field(default_factory=list)
     depth: int = 0
     tiled: int = 0
@@ -452,7 +450,7 @@ class Writer:
             case nodes.Call(function=name, arguments=(place,)) if is_cached_load(name):
                 return self._load(*self._pointer(place, mask), mask)
             case nodes.Call(function=name, arguments=arguments, template_arguments=()):
-                return self.call(name, [self.value(each, mask) for each in arguments])
+                return called(name, [self.value(each, mask) for each in arguments])
         raise Unfit(f"an expression has no words in Triton ({type(node).__name__.lower()})")
 
     def named(self, name: str) -> TritonValue:
@@ -542,12 +540,6 @@ class Writer:
         text = value.text if value.dtype == "bool" and not value.is_literal else f"({value.text} != 0)"
         return replace(value, text=text if value.axes else self._as_block(text), dtype="bool", is_literal=False)
 
-    def call(self, name: str, given: list[TritonValue]) -> TritonValue:
-        """A function of C's on values."""
-        made, library = called(name, given)
-        self.libraries |= {library} if library else set()
-        return made
-
     # Joins
 
     def _join(self, call: nodes.Call, mask: Mask) -> TritonValue:
@@ -579,7 +571,6 @@ class Writer:
     def reduced(self, value: TritonValue, operation: Operation, axis: int) -> TritonValue:
         """A block joined along an axis."""
         if operation == "product":
-            self.libraries.add("multiplied")
             text = f"tl.reduce({value.text}, {axis}, multiplied, keep_dims=True)"
         else:
             text = f"{_JOINS[operation]}({value.text}, axis={axis}, keep_dims=True)"
