@@ -121,8 +121,9 @@ def run_corpus(
     scratch: Path,
     *,
     tell: Callable[[str], None] = lambda _: None,
+    keep: Callable[[CorpusResult], None] = lambda _: None,
 ) -> CorpusResult:
-    """Judge everything that the plan draws, one base problem after the other."""
+    """Judge everything that the plan draws, one base problem after the other; `keep` is given all so far each time."""
     seed = secrets.randbelow(1 << 32) if plan.seed is None else plan.seed
     tell(f"seed {seed} on {device.id} ({device.name})")
     families = choose_families(dialect, plan.families)
@@ -142,6 +143,7 @@ def run_corpus(
                     verdict = trial.judge(sample)
                 judged.append(Judged(sample, family.kind, verdict))
                 tell(f"[{len(judged)}/{len(drawn)}] {one_line(judged[-1])}")
+                keep(CorpusResult(seed, dialect, device, tuple(judged)))
     return CorpusResult(seed, dialect, device, tuple(judged))
 
 
