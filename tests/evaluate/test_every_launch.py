@@ -1,4 +1,4 @@
-"""On a CPU device every launch of a claimed candidate in the comparison is held against the baseline."""
+"""Every launch of a claimed candidate in the comparison is held against the baseline, on any device."""
 
 from __future__ import annotations
 
@@ -74,11 +74,12 @@ class Process:
     answers: list[object] = field(default_factory=list)
     comparing: Comparing | None = None
     has_company: bool = False
+    shares_host_cores: bool = True
     looks: list[PartsJob] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         return {
-            "standby": Stub(settle=lambda: None), "device": Stub(shares_host_cores=True),
+            "standby": Stub(settle=lambda: None), "device": Stub(shares_host_cores=self.shares_host_cores),
             "problem": Stub(workloads=[Stub(name="w", weight=1.0)]), "out_folder": self.folder / "out",
             "scratch": self.folder / "scratch", "worker": Stub(start_s=0.1, kill=lambda: None),
             "settings": Stub(cache="hot", seed=0, launch_timeout_s=1.0),
@@ -124,7 +125,7 @@ class Process:
         return self.spoken(answer, look) if self.has_company else answer
 
     def try_worker(self, job: AgainJob, _: float) -> object:
-        assert self.ended_count, "nothing else has run there"
+        assert bool(self.ended_count) == self.shares_host_cores, "nothing else has run where a kernel reaches it"
         return self.answers.pop(0) if self.answers else launch_again(MemorySession(), Launcher(1.0), job)
 
 
@@ -141,41 +142,56 @@ def process_of(folder: Path, spoil: Callable[[int, LaunchSeen], object], **chang
     return Process(folder, [Launcher(1.0), Launcher(0.95, spoil), *others], **changed)
 
 
+SHARES = pytest.mark.parametrize("shares_host_cores", [True, False], ids=["cpu", "gpu"])
+
+
 def half(seen: LaunchSeen) -> bool:
     seen.arrays["y"][COUNT // 2 :] = 7
     return True
 
 
+@SHARES
 @pytest.mark.parametrize("number", [4, 7, 15], ids=["the first that counts", "one between", "the last"])
-def test_one_launch_that_is_wrong_is_seen_whichever_was_picked(tmp_path: Path, number: int) -> None:
-    reason = refused(process_of(tmp_path, lambda count, seen: count == number and half(seen)))
+def test_one_launch_that_is_wrong_is_seen_whichever_was_picked(
+    tmp_path: Path, number: int, shares_host_cores: bool
+) -> None:
+    spoil = lambda count, seen: count == number and half(seen)  # noqa: E731
+    reason = refused(process_of(tmp_path, spoil, shares_host_cores=shares_host_cores))
     assert reason is not None
     assert reason.startswith(
         ("wrong in 1 of 12 launches of the comparison on workload 'w': 'y'", "failed in the comparison: its results")
     )
 
 
-def test_a_right_candidate_is_told_nothing(tmp_path: Path) -> None:
-    process = process_of(tmp_path, lambda *_: None)
+@SHARES
+def test_a_right_candidate_is_told_nothing(tmp_path: Path, shares_host_cores: bool) -> None:
+    process = process_of(tmp_path, lambda *_: None, shares_host_cores=shares_host_cores)
     assert refused(process) is None
     assert process.notes == []
+    assert bool(process.looks) == shares_host_cores, "elsewhere the device's process draws the places"
 
 
-def test_in_out_arguments_count_too(tmp_path: Path) -> None:
+@SHARES
+def test_in_out_arguments_count_too(tmp_path: Path, shares_host_cores: bool) -> None:
     def forgets(_: int, seen: LaunchSeen) -> None:
         seen.arrays["z"][::2] -= 1
 
-    assert refused(process_of(tmp_path, forgets))
+    assert refused(process_of(tmp_path, forgets, shares_host_cores=shares_host_cores))
 
 
-def test_without_time_it_is_noted(tmp_path: Path) -> None:
-    process = process_of(tmp_path, lambda count, seen: count > 90 and half(seen), left_s=0.1)
+@SHARES
+def test_without_time_it_is_noted(tmp_path: Path, shares_host_cores: bool) -> None:
+    spoil = lambda count, seen: count > 90 and half(seen)  # noqa: E731
+    process = process_of(tmp_path, spoil, left_s=1e-9, shares_host_cores=shares_host_cores)
     assert refused(process) is None
     assert process.notes == [final_comparison.NOT_AGAIN]
 
 
-def test_a_process_that_ends_is_asked_again(tmp_path: Path) -> None:
-    assert refused(process_of(tmp_path, lambda *_: None, answers=[None])) is None
+@SHARES
+def test_a_process_that_ends_is_asked_again(tmp_path: Path, shares_host_cores: bool) -> None:
+    process = process_of(tmp_path, lambda *_: None, answers=[None], shares_host_cores=shares_host_cores)
+    assert refused(process) is None
+    assert not process.answers
 
 
 def test_places_are_drawn_by_who_asks_once_the_launch_has_ended(tmp_path: Path) -> None:

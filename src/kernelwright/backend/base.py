@@ -382,6 +382,13 @@ class DeviceSession(ABC):
         """
         return
 
+    def thread_times_s(self) -> Mapping[int, tuple[float, float]]:
+        """By thread of this process the seconds that it ran, and that it waited for a core, until now.
+
+        Where launches run on threads of this process and the system tells. Default: empty.
+        """
+        return {}
+
     def confine(self) -> None:
         """Take from this process, for good, what launches do not need of the system. Default: nothing is done.
 

@@ -6,7 +6,7 @@ import mmap
 import os
 import shutil
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +38,7 @@ from kernelwright.backend.opencl.build import (
 )
 from kernelwright.backend.opencl.cpu.memory import CpuMemory
 from kernelwright.backend.opencl.cpu.pocl_objects import ProgramObjects
+from kernelwright.backend.opencl.cpu.process_calls import thread_times_s
 from kernelwright.backend.opencl.driver import FoundDevice, is_pocl, load_pyopencl, pocl_cache
 from kernelwright.backend.opencl.errors import launch_error, machine_error
 from kernelwright.backend.opencl.helpers import ARITHMETIC, CHAINS, HELPER_BLOCK, Helpers
@@ -398,6 +399,10 @@ class OpenclSession(DeviceSession):
         if self._cpu is not None:
             self.synchronize()
             self._cpu.overwrite_stacks(is_all=is_all)
+
+    def thread_times_s(self) -> Mapping[int, tuple[float, float]]:
+        """On a CPU: of the driver's threads, too."""
+        return thread_times_s() if self._cpu is not None else {}
 
     def confine(self) -> None:
         """On PoCL: put the process under a filter of system calls."""

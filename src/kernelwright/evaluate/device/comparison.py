@@ -10,9 +10,10 @@ one each time and in random order; then both results are compared on the device.
 baseline's results would lie where the candidate might find them. One launch of each candidate, picked after it ran, is
 written out for the referee.
 
-On a CPU a kernel shares the process with what earlier launches left. There the parent is told when a launch has ended,
-and only then draws the places of the parts that it wants to see, and whether this launch is the one to be written out.
-A process in which no candidate has ever run launches the baseline on the same inputs and gives the same places.
+Parts of what every launch wrote are kept, at places that are drawn when it has ended; afterwards the baseline is
+launched on the same inputs. On a CPU a kernel shares the process with what earlier launches left. There the parent is
+told when a launch has ended, and only then draws the places, and whether this launch is the one to be written out; and
+the baseline is launched in a process in which no candidate has ever run.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class CompareJob:
     out_folder: Path
     """What the picked launch of the k-th job wrote goes to `compared_folder(out_folder, k)`."""
     has_parts: bool = False
-    """Whether parts of what every launch wrote are wanted: see `PartsJob`."""
+    """Whether the parent draws which parts of what every launch wrote are kept: see `PartsJob`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class CompareDone:
     """How the device was, from readings between rounds."""
     timer: str = ""
     parts: tuple[tuple[Parts, ...], ...] = ()
-    """By place and round, parts of what each launch wrote; the process that asked for them adds them."""
+    """By place and round, parts of what each launch wrote; where the parent asked for them, it adds them."""
     spent_s: float = 0.0
     """What all of it took by the clock of the process that asked, which sets it."""
 
@@ -174,6 +175,7 @@ class _Rounds:
         self._rng = np.random.default_rng()
         self._samples_ms: list[list[float]] = [[] for _ in job.jobs]
         self._wall_ms: list[list[float]] = [[] for _ in job.jobs]
+        self._parts: list[list[Parts]] = [[] for _ in job.jobs]
         self._picked: list[Picked | None] = [None] * len(job.jobs)
         self._set = 0
         """Where the round runs."""
@@ -200,7 +202,9 @@ class _Rounds:
         samples_ms = tuple(tuple(row) for row in self._samples_ms)
         wall_ms = tuple(tuple(row) for row in self._wall_ms)
         conditions = self._readings.conditions
-        return CompareDone(picked, samples_ms, {}, wall_ms, conditions=conditions, timer=self._session.timer)
+        parts = tuple(tuple(row) for row in self._parts)
+        timer = self._session.timer
+        return CompareDone(picked, samples_ms, {}, wall_ms, conditions=conditions, timer=timer, parts=parts)
 
     def _round(
         self, number: int, order: Sequence[int], *, is_counted: bool
@@ -223,8 +227,10 @@ class _Rounds:
                     look = yield place
                     while look is not None and look.seed is not None:
                         look = yield self._looked_at(place, by_place[place], look.seed, is_picked=look.is_picked)
-                elif self._is_picked(place):
-                    self._pick(place, by_place[place])
+                else:
+                    self._keep_parts(place, by_place[place])
+                    if self._is_picked(place):
+                        self._pick(place, by_place[place])
                 self._samples_ms[place].append(elapsed_ms)
                 self._wall_ms[place].append(wall_ms)
         return None
@@ -271,6 +277,11 @@ class _Rounds:
     def _write(self, place: int) -> frozenset[str]:
         folder = compared_folder(self._job.out_folder, place)
         return self._arena.write(self._set, folder, self._job.jobs[place], is_all=True)
+
+    def _keep_parts(self, place: int, secret: int) -> None:
+        if place:
+            places = places_of(self._job.jobs[place], secrets.randbits(64))
+            self._parts[place].append((secret, _read(self._arena, self._set, self._job.jobs[place], places)))
 
     def _is_picked(self, place: int) -> bool:
         """Each round is picked as likely as any other, and none is known to be before it ran."""

@@ -83,11 +83,12 @@ START_FACTOR = 2.0
 def confirm_s(process: DeviceProcess, baseline: Sequence[Measurement]) -> float:
     """What confirming a gain on every workload takes, by estimate from the baseline's times.
 
-    Of each two processes one goes on: a launch of both more. One candidate is proven in a process of its own, too.
+    Of each two processes one goes on: a launch of both more. One candidate is proven in a process of its own, too. On a
+    device of its own nothing is launched in other processes; only the baseline is again, on a candidate's inputs.
     """
-    if not process.device.shares_host_cores:
-        return 0.0
     launch_ms = [statistics.median(each.samples_ms) * max(1.0, each.wall_ratio or 1.0) for each in baseline]
+    if not process.device.shares_host_cores:
+        return AGAIN_ROUNDS * math.fsum(launch_ms) / 1e3
     judging_s = [process.desk.judging_s(each.workload) for each in baseline]
     start_s = START_FACTOR * (process.worker.start_s or 0.0)
     counts = [len(process.datasets(each.workload, is_thorough=True)) for each in baseline]
@@ -150,20 +151,43 @@ def compare(
             return proof.failure(candidates[place]) or _differs(process, candidates[0], results, place)
 
         Confirmation(launch, gains, prove=failure, note=process.notes.append, has_time=process.has_time).refuse(wrong)
-        results = {name: replace(done, parts=()) for name, done in results.items()}
-    return results, wrong
+    else:
+        _refuse_differing(process, candidates[0], results, gains, wrong)
+    return {name: replace(done, parts=()) for name, done in results.items()}, wrong
+
+
+def _refuse_differing(
+    process: DeviceProcess,
+    baseline: Sequence[Job],
+    results: Mapping[str, CompareDone],
+    gains: Gains,
+    wrong: dict[int, str],
+) -> None:
+    """Add to `wrong` what a verdict may claim and some launch of which was not what the baseline writes."""
+    held: set[int] = set()
+    while left := [place for place in gains.claimed(wrong) if place not in held]:
+        held.add(left[0])
+        reason = _differs(process, baseline, results, left[0])
+        if reason is not None:
+            wrong[left[0]] = reason
 
 
 def _differs(
     process: DeviceProcess, baseline: Sequence[Job], results: Mapping[str, CompareDone], place: int
 ) -> str | None:
-    """Why some launch of a candidate in the comparison was wrong: beside the baseline where nothing else has run."""
-    process.end_worker()
-    empty(process.scratch)  # what a candidate left in files; nothing of it runs here
+    """Why some launch of a candidate in the comparison was wrong, beside the baseline on the same inputs.
+
+    Where a kernel could reach the process, in one in which nothing else has run.
+    """
+    start_s = 0.0
+    if process.device.shares_host_cores:
+        process.end_worker()
+        empty(process.scratch)  # what a candidate left in files; nothing of it runs here
+        start_s = START_FACTOR * (process.worker.start_s or 0.0)
     for job in baseline:
         done = results[job.workload]
         told_s = math.fsum(done.wall_ms[0]) / 1e3  # by a process in which candidates ran
-        needed_s = START_FACTOR * (process.worker.start_s or 0.0) + min(told_s, done.spent_s)
+        needed_s = start_s + min(told_s, done.spent_s)
         if not process.has_time(needed_s):
             process.notes += [NOT_AGAIN] if NOT_AGAIN not in process.notes else []
             return None
@@ -475,7 +499,9 @@ def _asked(process: DeviceProcess, job: CompareJob, timeout_s: float, watch: Wat
             picked[place] = Picked(secret)
         parts[place].append((secret, cast("Places", found)))
         place = ask(PartsJob())
-    return replace(place, parts=tuple(map(tuple, parts))) if _is_answer(place, job, parts, picked) else None
+    if not _is_answer(place, job, parts, picked):
+        return None
+    return replace(place, parts=tuple(map(tuple, parts))) if job.has_parts else place
 
 
 def _is_answer(

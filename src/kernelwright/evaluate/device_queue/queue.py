@@ -415,7 +415,7 @@ class DeviceLane:
             return replace(failure, stage="time", message=message), None
         doubt = suspicious(
             done.measurement.samples_ms,
-            done.wall_ms,
+            done.seen_ms,
             wall_ratio_limit=self.process.settings.wall_ratio_limit,
             wall_quantile=WALL_QUANTILE if self.process.can_judge_aside else BUSY_WALL_QUANTILE,
         )
