@@ -319,6 +319,10 @@ class DeviceSession(ABC):
         """
         raise InfrastructureError(f"{type(self).__name__} has no memory that is a file: {path} ({byte_count:,} bytes)")
 
+    def address_of(self, buffer: Buffer) -> int | None:
+        """Where in this process a buffer's memory lies; None where the device has memory of its own. Default: None."""
+        return None
+
     @abstractmethod
     def free(self, buffer: Buffer) -> None:
         """Give the memory back. Where kernels could find it, what it held is overwritten first."""

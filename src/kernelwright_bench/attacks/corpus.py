@@ -17,7 +17,7 @@ from pathlib import Path
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import MissingDependency, UsageError
 from kernelwright.tuning.machine import LocalMachine
-from kernelwright_bench.attacks.kernels import cuda_only, honest, modest, numbers, outputs, process, state, text
+from kernelwright_bench.attacks.kernels import cuda_only, honest, lazy, modest, numbers, outputs, process, state, text
 from kernelwright_bench.attacks.kernels.bases import BASES
 from kernelwright_bench.attacks.kernels.model import Dialect, Family, Sample
 from kernelwright_bench.attacks.trial import Trial, Verdict
@@ -73,7 +73,7 @@ class CorpusResult:
 
 def all_families(dialect: Dialect) -> tuple[Family, ...]:
     """Attacks first, then honest kernels."""
-    modules = (state, modest, outputs, numbers, process, text, cuda_only, honest)
+    modules = (state, modest, outputs, lazy, numbers, process, text, cuda_only, honest)
     return tuple(family for module in modules for family in module.families() if dialect in family.dialects)
 
 

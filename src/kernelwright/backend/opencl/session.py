@@ -83,6 +83,8 @@ class _ClBuffer:
     memory: Any
     byte_count: int
     views: dict[tuple[int, int], Any] = field(default_factory=dict)
+    address: int | None = None
+    """In this process, once it was asked for."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -176,6 +178,18 @@ class OpenclSession(DeviceSession):
         except (cl.Error, MemoryError, OSError) as error:
             raise InfrastructureError(f"{byte_count:,} bytes of memory in {path}: {error}") from error
         return _ClBuffer(memory, byte_count)
+
+    def address_of(self, buffer: _ClBuffer) -> int | None:
+        """On a CPU, where a map of the buffer is the buffer itself."""
+        if self._cpu is None:
+            return None
+        if buffer.address is None:
+            cl = self._cl
+            mapped, _ = cl.enqueue_map_buffer(self._queue, buffer.memory, cl.map_flags.READ, 0, (1,), np.uint8)
+            buffer.address = int(mapped.ctypes.data)
+            mapped.base.release(self._queue)
+            self.synchronize()
+        return buffer.address
 
     def free(self, buffer: _ClBuffer) -> None:
         """Give the memory back, once the launches that use it are done."""

@@ -31,8 +31,8 @@ from kernelwright.evaluate.device.comparison import (
     CompareDone,
     CompareJob,
     Comparing,
+    Look,
     PartsJob,
-    Places,
     compare,
     continued,
     launch_again,
@@ -276,7 +276,7 @@ class DeviceWorker:
         )
         return TimeDone(measurement, tuple(loop.seen_ms), picked, has_kept)
 
-    def _compare(self, job: CompareJob | PartsJob) -> int | Places | CompareDone:
+    def _compare(self, job: CompareJob | PartsJob) -> Look | CompareDone:
         if isinstance(job, CompareJob):
             self._comparing = None  # one that nobody goes on with gives its memory back
             self._forget()  # a comparison needs much memory, and takes its inputs from their files

@@ -49,6 +49,7 @@ from kernelwright.evaluate.device_queue.confirm import (
     Limit,
     launched_fresh,
 )
+from kernelwright.evaluate.device_queue.outside import opened_memory, parts_at
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.process.scratch import empty
 from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied
@@ -486,22 +487,36 @@ def _asked(process: DeviceProcess, job: CompareJob, timeout_s: float, watch: Wat
         return process.call_worker(asked, deadline_s - time.monotonic(), watch)
 
     place = ask(job)
-    while not isinstance(place, CompareDone):
-        if type(place) is not int or place not in places or len(parts[place]) == job.rounds:
-            return None
-        done_count = len(parts[place])
-        seed, is_picked = new_secret(), place not in picked and is_drawn(job.rounds - done_count)
-        found = ask(PartsJob(seed, is_picked))
-        if not are_parts(found, job.jobs[place], seed):
-            return None
-        secret = launch_secrets[place][done_count]
-        if is_picked:
-            picked[place] = Picked(secret)
-        parts[place].append((secret, cast("Places", found)))
-        place = ask(PartsJob())
+    with opened_memory(process.worker.pid if job.has_parts else None) as memory:
+        while not isinstance(place, CompareDone):
+            if type(place) is not int or place not in places or len(parts[place]) == job.rounds:
+                return None
+            done_count = len(parts[place])
+            seed, is_picked = new_secret(), place not in picked and is_drawn(job.rounds - done_count)
+            found = _looked_at(ask, memory, job.jobs[place], seed, is_picked=is_picked)
+            if not are_parts(found, job.jobs[place], seed):
+                return None
+            secret = launch_secrets[place][done_count]
+            if is_picked:
+                picked[place] = Picked(secret)
+            parts[place].append((secret, cast("Places", found)))
+            place = ask(PartsJob())
     if not _is_answer(place, job, parts, picked):
         return None
     return replace(place, parts=tuple(map(tuple, parts))) if job.has_parts else place
+
+
+def _looked_at(ask: Callable[[object], object], memory: int | None, job: Job, seed: int, *, is_picked: bool) -> object:
+    """Parts of what a launch wrote, by the worker's word only where this process may not read its memory.
+
+    A launch that is picked is written out afterwards, which would fill what it owes.
+    """
+    if memory is None:
+        return ask(PartsJob(seed, is_picked, goes_on=False))
+    found = parts_at(memory, ask(PartsJob(goes_on=False)), job, seed)
+    if is_picked:
+        ask(PartsJob(None, is_picked, goes_on=False))
+    return found
 
 
 def _is_answer(
