@@ -74,6 +74,10 @@ NOT_AGAIN = (
     "not every launch of the comparison was held against the baseline on the same inputs: the budget left no time"
 )
 
+NOT_OUTSIDE = (
+    "what candidates wrote in the comparison was read by the process that ran them: this system lets no other one"
+)
+
 AGAIN_ROUNDS = 12
 """Launches of the baseline on each workload that are planned for that, and for its own process."""
 
@@ -488,6 +492,8 @@ def _asked(process: DeviceProcess, job: CompareJob, timeout_s: float, watch: Wat
 
     place = ask(job)
     with opened_memory(process.worker.pid if job.has_parts else None) as memory:
+        if job.has_parts and memory is None and NOT_OUTSIDE not in process.notes:
+            process.notes.append(NOT_OUTSIDE)
         while not isinstance(place, CompareDone):
             if type(place) is not int or place not in places or len(parts[place]) == job.rounds:
                 return None
