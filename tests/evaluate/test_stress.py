@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace as Stub
@@ -34,13 +35,13 @@ Spoil = Callable[[LaunchSeen], object]
 class Stressed:
     """One finalist's launches, and what the kernels saw."""
 
-    def __init__(self, folder: Path, spoil: Spoil) -> None:
+    def __init__(self, folder: Path, spoil: Spoil, *, baseline_s: float = 0.0) -> None:
         self.seen: list[tuple[str, bytes]] = []
         self._spoil = spoil
         files = {name: folder / f"{name}.first" for name in ("x", "z")}
         for file in files.values():
             file.write_bytes(bytes(COUNT))
-        job = StressJob(JOB, JOB, {"y": None, "z": None}, files, 7, LAUNCHES, 60.0, 3, folder / "out")
+        job = StressJob(JOB, JOB, baseline_s, {"y": None, "z": None}, files, 7, LAUNCHES, 60.0, 3, folder / "out")
         modules = self._kernel("candidate", spoil), self._kernel("baseline", lambda _: None)
         self.done: StressDone = stress(MemorySession(), cast("Any", modules), job)
 
@@ -79,6 +80,11 @@ def test_a_right_finalist_is_held_against_the_baseline_on_inputs_that_it_had(tmp
     assert len({inputs for _, inputs in stressed.seen}) == LAUNCHES // 2, "each pair has inputs of its own"
 
 
+def test_a_baseline_that_takes_too_long_is_left_out(tmp_path: Path) -> None:
+    stressed = Stressed(tmp_path, lambda _: None, baseline_s=math.inf)
+    assert [name for name, _ in stressed.seen] == ["candidate"] * LAUNCHES
+
+
 def test_pairs_that_are_alike_and_wrong_are_written_out_as_they_were(tmp_path: Path) -> None:
     stressed = Stressed(tmp_path, lambda seen: seen.arrays["y"].fill(1))
     assert stressed.done.differing_count == 0
@@ -102,7 +108,8 @@ def test_what_is_not_the_baselines_is_wrong_only_where_the_referee_says_so(tmp_p
         return found if "strange" in folder.name else None
 
     process = Stub(
-        baseline={"w": JOB}, desk=Stub(limits=lambda _: {}), timed_dataset=lambda _: None, out_folder=tmp_path / "out",
+        baseline={"w": JOB}, baseline_s={"w": 0.1}, desk=Stub(limits=lambda _: {}),
+        timed_dataset=lambda _: None, out_folder=tmp_path / "out",
         files=lambda *_: {}, settings=Stub(launch_timeout_s=1.0), run=lambda *_: stressed.done, failure_of=failure_of,
     )  # fmt: skip
     assert queue_stress.stress(cast("DeviceProcess", process), [JOB]) == found

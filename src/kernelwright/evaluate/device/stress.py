@@ -34,6 +34,8 @@ class StressJob:
 
     job: Job
     baseline: Job
+    baseline_s: float
+    """What a launch of it takes at most, with what is around it, as far as is known."""
     limits: Mapping[str, Closeness | None]
     """By output: how far a result may be from the baseline's on the same inputs without being written."""
     inputs: Mapping[str, Path]
@@ -72,7 +74,7 @@ class _Stress:
         self._launches = arena.launches(modules[0], 0, job.job)
         self._baseline = arena.launches(modules[1], 0, job.baseline)
         self._baseline_s = 0.0
-        self._strange_count = 0
+        self._held_count = self._strange_count = 0
         self._written: list[tuple[Path, Picked]] = []
         self._picked_secret: int | None = None
 
@@ -106,7 +108,9 @@ class _Stress:
 
     def _is_to_be_held(self, spent_s: float) -> bool:
         """Drawn after the pair has run, so that it cannot know."""
-        return self._baseline_s <= BASELINE_SHARE * (spent_s - self._baseline_s) and secrets.randbelow(2) == 0
+        next_s = self._baseline_s / self._held_count if self._held_count else self._job.baseline_s
+        has_room = self._baseline_s + next_s <= BASELINE_SHARE * (spent_s - self._baseline_s)
+        return has_room and secrets.randbelow(2) == 0
 
     def _hold(self, secret: int) -> None:
         """Compare the pair's first launch, which is kept, with the baseline on the same inputs."""
@@ -118,6 +122,7 @@ class _Stress:
             self._strange_count += 1
             if self._strange_count <= job.kept:
                 self._write_kept(secret, f"stress-strange-{self._strange_count}")
+        self._held_count += 1
         self._baseline_s += time.perf_counter() - start_s
 
     def _damaged(self, secret: int, launch_count: int, differing_count: int) -> StressDone:

@@ -140,6 +140,8 @@ class DeviceProcess:
         self._is_closed = False
         self.baseline: Mapping[str, Job] | None = None
         """By workload, once it is known to run."""
+        self.baseline_s: dict[str, float] = {}
+        """By workload, the least that a launch of it took so far, with what is around it."""
         self.layouts = {
             each.name: {layout.argument: layout for layout in layouts_for(problem, each)} for each in problem.workloads
         }

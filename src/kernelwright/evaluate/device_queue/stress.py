@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ def stress(process: DeviceProcess, candidate: Sequence[Job]) -> Failed | None:
         job = StressJob(
             job=built,
             baseline=process.baseline[built.workload],
+            baseline_s=process.baseline_s.get(built.workload, math.inf),
             limits=process.desk.limits(built.workload),
             inputs=process.files(built.workload, process.timed_dataset(built.workload)),
             secret=new_secret(),
