@@ -86,7 +86,7 @@ class Process:
         return {
             "standby": Stub(settle=lambda: None), "device": Stub(shares_host_cores=self.shares_host_cores),
             "problem": Stub(workloads=[Stub(name="w", weight=1.0)]), "out_folder": self.folder / "out",
-            "scratch": self.folder / "scratch", "worker": Stub(start_s=0.1, kill=lambda: None, pid=self.process_id),
+            "scratch": self.folder / "scratch", "worker": Stub(start_s=0.1, kill=lambda: None),
             "settings": Stub(cache="hot", seed=0, launch_timeout_s=1.0),
             "desk": Stub(judges_slowly=lambda _: True, limits=lambda _: {"y": None, "z": None}),
         }[name]  # fmt: skip
@@ -109,6 +109,9 @@ class Process:
     def failure_of(self, *_: object) -> None: ...
     def has_time(self, seconds: float) -> bool:
         return seconds <= self.left_s
+
+    def readable_process(self) -> int | None:
+        return self.process_id
 
     def end_worker(self) -> None:
         self.ended_count += 1

@@ -539,6 +539,10 @@ class Backend(ABC):
         """Whether its sessions' `forget_module_memory` gives variables their first values. Default: no."""
         return False
 
+    def tells_addresses(self, device: DeviceInfo) -> bool:
+        """Whether its sessions' `address_of` tells where memory lies. Default: no."""
+        return False
+
     @abstractmethod
     def open(self, device: DeviceInfo) -> DeviceSession:
         """Open the device in this process."""

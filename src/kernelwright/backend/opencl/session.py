@@ -180,8 +180,8 @@ class OpenclSession(DeviceSession):
         return _ClBuffer(memory, byte_count)
 
     def address_of(self, buffer: _ClBuffer) -> int | None:
-        """On a CPU, where a map of the buffer is the buffer itself."""
-        if self._cpu is None:
+        """On PoCL, where a map of the buffer is the buffer itself."""
+        if not is_pocl(self._device):
             return None
         if buffer.address is None:
             cl = self._cl

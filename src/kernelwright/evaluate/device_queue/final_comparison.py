@@ -491,7 +491,7 @@ def _asked(process: DeviceProcess, job: CompareJob, timeout_s: float, watch: Wat
         return process.call_worker(asked, deadline_s - time.monotonic(), watch)
 
     place = ask(job)
-    with opened_memory(process.worker.pid if job.has_parts else None) as memory:
+    with opened_memory(process.readable_process() if job.has_parts else None) as memory:
         if job.has_parts and memory is None and NOT_OUTSIDE not in process.notes:
             process.notes.append(NOT_OUTSIDE)
         while not isinstance(place, CompareDone):

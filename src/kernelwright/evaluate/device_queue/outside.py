@@ -17,7 +17,10 @@ from kernelwright.evaluate.device.comparison import RUN_BYTES, Places, places_of
 
 @contextlib.contextmanager
 def opened_memory(process_id: int | None) -> Iterator[int | None]:
-    """A file of a process's memory; None where this system does not let one process read another's."""
+    """A file of a process's memory; None where there is none, or where the system lets no other process read it."""
+    if process_id is None:
+        yield None
+        return
     try:
         memory = os.open(f"/proc/{process_id}/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
