@@ -1,7 +1,7 @@
 """Kills runs at random instants, resumes them, and says what was lost and whether the words still fit the figures.
 
 ```
-python benchmarks/kills.py --out FILE.jsonl [--kills 200] [--minutes 60] [--seed 0] [--only TEXT]
+python benchmarks/kills.py --out FILE.jsonl [--kills 200] [--total-seconds 3600] [--seed 0] [--only TEXT] [--jobs 4]
 python benchmarks/kills.py --out FILE.jsonl --faults [--repeats 3]
 ```
 A trial starts `tune` or `optimize` on the OpenCL CPU device, waits for a few records more, an evaluation among them,
@@ -9,7 +9,9 @@ and a random time beyond, and kills the parent, or it and all its workers, with 
 that resumes, several times in all, and the last one goes on to its end. After each kill no process may live on and
 `show run` must read the folder; at the end every record of before must be there, every evaluation once, the verdict's
 words fit its intervals, `report` and `export` work and the replay repeat the run. `--faults` does other harm to runs
-that are not killed: see `kills_faults.py`. Rows go to the file, one a trial; tables of all are printed.
+that are not killed: see `kills_faults.py`. Rows go to the file, one a trial, each when its trial ends; tables of all
+are printed. With `--jobs` so many trials go on at a time, each on cores and with a cache folder of its own, where the
+device's lock is, too. None goes on beyond `--total-seconds`; one that is cut by that leaves no row.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import json
 import os
 import random
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +36,19 @@ from typing import Any
 import kills_checks as checks
 import kills_faults
 from kills_model import Model, asked_model, paid_replies
-from kills_runs import KINDS, PATIENCE_S, Kind, Place, Said, Session, kill, wait_for, with_model, write_problems
+from kills_runs import (
+    KINDS,
+    PATIENCE_S,
+    Kind,
+    Place,
+    Said,
+    Session,
+    end_all,
+    kill,
+    wait_for,
+    with_model,
+    write_problems,
+)
 
 KILLS = range(4, 13)
 """Of one run."""
@@ -47,20 +63,60 @@ a part of them up to longer, since the final comparison takes that long and reco
 EARLY, EARLY_S = 0.2, 3.0
 """Which part of the sessions that resume is killed within their first seconds, also before they have begun."""
 
+LAST_S = 75.0
+"""No kill comes so shortly before the time is over, since the last session and what reads its run need some."""
+
+LEAST_S = 60.0
+"""No trial begins with less."""
+
 Add = Callable[[dict[str, Any]], None]
+
+
+class TimeIsOver(BaseException):
+    """Raised into whatever goes on; no command that is run in this process takes it for its own failure."""
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--out", type=Path, required=True)
     words.add_argument("--kills", type=int, default=200)
-    words.add_argument("--minutes", type=float, default=60.0)
+    words.add_argument("--total-seconds", type=float, default=3600.0)
+    words.add_argument("--jobs", type=int, default=1, help="trials at a time")
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--only", default="", help="kinds, or faults, whose name contains this")
     words.add_argument("--faults", action="store_true")
     words.add_argument("--repeats", type=int, default=3, help="of each fault")
     words.add_argument("--keep", type=Path, help="where folders of trials with defects are moved to")
     given = words.parse_args()
+    if given.jobs > 1:
+        run_beside(given)
+    else:
+        run_here(given)
+    rows = _rows_of(given.out)
+    print(table([row for row in rows if "kills" in row]))
+    print(kills_faults.table([row for row in rows if "fault" in row]))
+
+
+def run_beside(given: argparse.Namespace) -> None:
+    """The same in several processes, each with its part of the cores, of the kills and of the seeds."""
+    cores = sorted(os.sched_getaffinity(0))
+    running = []
+    for job in range(given.jobs):
+        own = cores[job :: given.jobs] or [cores[job % len(cores)]]
+        words = ["--out", given.out, "--kills", -(-given.kills // given.jobs), "--total-seconds", given.total_seconds]
+        words += ["--seed", given.seed * given.jobs + job, "--only", given.only, "--repeats", given.repeats]
+        words += ["--faults"] * given.faults + (["--keep", given.keep] if given.keep else [])
+        environment = {**os.environ, "POCL_MAX_PTHREAD_COUNT": str(len(own))}  # PoCL counts cores that it may not use
+        environment.pop("KERNELWRIGHT_CACHE_DIR", None)
+        os.sched_setaffinity(0, own)  # what is started has the same
+        command = [sys.executable, __file__, *map(str, words)]
+        running.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
+    for each in running:
+        each.wait()
+
+
+def run_here(given: argparse.Namespace) -> None:
+    """Trials one after the other."""
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""
     with tempfile.TemporaryDirectory(prefix="kills-") as name, asked_model() as model:
         folder = Path(name)
@@ -73,9 +129,6 @@ def main() -> None:
                 kills_faults.run_all(folder, given.repeats, given.seed, given.only, add, _keeping(given.keep))
             else:
                 Trials(folder, given, model, add).run()
-    rows = _rows_of(given.out)
-    print(table([row for row in rows if "kills" in row]))
-    print(kills_faults.table([row for row in rows if "fault" in row]))
 
 
 @contextmanager
@@ -118,15 +171,31 @@ class Trials:
         self._kinds = [with_model(kind, model.server.url) for kind in KINDS if given.only in kind.name]
 
     def run(self) -> None:
-        end_s, killed, number = time.monotonic() + 60 * self._given.minutes, 0, 0
-        while killed < self._given.kills and time.monotonic() < end_s:
-            kind = self._kinds[number % len(self._kinds)]
-            seed = 1000 * self._given.seed + number
-            place = Place(self._folder / f"trial-{seed}")
-            row = Trial(kind, place, random.Random(seed), self._model).run(self._folder)
-            self._add({"seed": seed, **row})
-            self._end(place, row["defects"])
-            killed, number = killed + row["kills"], number + 1
+        """All trials; the last one may be cut short."""
+        end_s, killed, number = time.monotonic() + self._given.total_seconds, 0, 0
+        signal.signal(signal.SIGALRM, _end_of_time)
+        signal.setitimer(signal.ITIMER_REAL, self._given.total_seconds)
+        try:
+            while killed < self._given.kills and time.monotonic() < end_s - LEAST_S:
+                killed, number = killed + self._one(number, end_s), number + 1
+        except TimeIsOver:
+            end_all(self._folder)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _one(self, number: int, end_s: float) -> int:
+        """One trial; how many kills it had."""
+        seed = 1000 * self._given.seed + number
+        kind = self._kinds[(number + self._given.seed) % len(self._kinds)]  # processes side by side begin elsewhere
+        place = Place(self._folder / f"trial-{seed}")
+        row = Trial(kind, place, random.Random(seed), self._model, end_s - LAST_S).run(self._folder)
+        self._add({"seed": seed, **row})
+        self._end(place, row["defects"])
+        return int(row["kills"])
+
+
+def _end_of_time(_signal: int, _frame: object) -> None:
+    raise TimeIsOver
 
 
 @dataclass(frozen=True)
@@ -147,7 +216,9 @@ class Kill:
 class Trial:
     """One run that is killed and resumed."""
 
-    def __init__(self, kind: Kind, place: Place, rng: random.Random, model: Model) -> None:
+    def __init__(self, kind: Kind, place: Place, rng: random.Random, model: Model, last_s: float) -> None:
+        """`last_s`: on the monotonic clock, after which nothing is killed."""
+        self._last_s = last_s
         self._kind = kind
         self._place = place
         self._rng = rng
@@ -164,7 +235,7 @@ class Trial:
         kind, place, problems = self._kind, self._place, folder / "problems"
         begin_s = time.monotonic()
         session = place.start(kind.words(problems, place.run))
-        while len(self._kills) < self._wanted and self._killed(session):
+        while self._is_to_go_on() and self._killed(session):
             session = place.start(["resume", str(place.run), *(["--json"] if self._rng.random() < 0.5 else [])])
         said = Said(*session.finish())
         found = self._defects + list(checks.finished(kind, place, said))
@@ -183,6 +254,9 @@ class Trial:
             "seconds": round(time.monotonic() - begin_s, 1),
             "defects": found,
         }
+
+    def _is_to_go_on(self) -> bool:
+        return len(self._kills) < self._wanted and time.monotonic() < self._last_s
 
     @property
     def _asked(self) -> list[str]:

@@ -254,12 +254,7 @@ class Place:
 
     def processes(self) -> dict[int, str]:
         """All that run with this trial's scratch folder, whoever their parent is: process ids and working folders."""
-        mark, found = f"KERNELWRIGHT_SCRATCH_DIR={self.scratch}\0".encode(), {}
-        for path in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if mark in (path / "environ").read_bytes() and _is_running(path):
-                    found[int(path.name)] = (path / "cwd").readlink().name
-        return found
+        return _processes_with(f"KERNELWRIGHT_SCRATCH_DIR={self.scratch}\0")
 
     def worker(self, role: str) -> int | None:
         """The process of a role: `device`, `referee` or `build-0`, whose working folder has that name."""
@@ -289,6 +284,22 @@ class Place:
 
 def events_in(log: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.splitlines()]
+
+
+def _processes_with(mark: str) -> dict[int, str]:
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (path / "environ").read_bytes() and _is_running(path):
+                found[int(path.name)] = (path / "cwd").readlink().name
+    return found
+
+
+def end_all(folder: Path) -> None:
+    """Kill all that run with a scratch folder inside this one."""
+    for pid in _processes_with(f"KERNELWRIGHT_SCRATCH_DIR={folder}/"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _is_running(path: Path) -> bool:

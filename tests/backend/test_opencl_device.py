@@ -251,6 +251,19 @@ def test_transfers_respect_offsets(session):
     assert out.tolist() == [9, 99, 99, 99, 13]
 
 
+def test_memory_of_a_cpu_is_where_it_is_said_to_be(session, opencl_device):
+    if not get_backend("opencl").tells_addresses(opencl_device):
+        pytest.skip("this device has memory of its own, or does not tell where")
+    buffer = session.allocate(100_000)
+    address = session.address_of(buffer)
+    for value in (7, 9):
+        session.upload(buffer, np.full(50_000, value, np.uint8), 50_000)
+        with Path("/proc/self/mem").open("rb", buffering=0) as memory:
+            memory.seek(address + 50_000)
+            assert memory.read(50_000) == bytes([value]) * 50_000
+        assert session.address_of(buffer) == address
+
+
 def test_allocation_beyond_the_device_is_the_machines_failure(session):
     with pytest.raises(InfrastructureError, match="allocating"):
         session.allocate(1 << 45)

@@ -224,8 +224,11 @@ def test_attacks_are_stopped_and_honest_kernels_accepted(device: DeviceInfo, tmp
 
 @pytest.mark.opencl
 @pytest.mark.thorough
-@pytest.mark.parametrize(("family", "trick"), [("function-curve", "the driver's"), ("timer-forge", "00 us later")])
-def test_what_only_a_fresh_process_or_a_clock_outside_can_tell_is_not_claimed(
+@pytest.mark.parametrize(
+    ("family", "trick"),
+    [("function-curve", "the driver's"), ("timer-forge", "00 us later"), ("owed-until-seen", "when somebody reads")],
+)
+def test_what_only_another_process_can_tell_is_not_claimed(
     family: str, trick: str, device: DeviceInfo, tmp_path: Path
 ) -> None:
     found = choose_families("opencl", [family])[0]

@@ -1,7 +1,8 @@
-"""On a CPU device every launch of a claimed candidate in the comparison is held against the baseline."""
+"""Every launch of a claimed candidate in the comparison is held against the baseline, on any device."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from kernelwright.backend.base import Artifact, PlanStep
 from kernelwright.backend.redraw import Closeness, Redraw
+from kernelwright.evaluate.data.layout import GUARD_BYTES
 from kernelwright.evaluate.device.arena import BufferSpec, Job
 from kernelwright.evaluate.device.comparison import (
     RUN_BYTES,
@@ -74,11 +76,15 @@ class Process:
     answers: list[object] = field(default_factory=list)
     comparing: Comparing | None = None
     has_company: bool = False
+    shares_host_cores: bool = True
+    process_id: int | None = None
+    """Whose memory is read; None: the worker is asked what is in it."""
+    session: Callable[[], MemorySession] = MemorySession
     looks: list[PartsJob] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         return {
-            "standby": Stub(settle=lambda: None), "device": Stub(shares_host_cores=True),
+            "standby": Stub(settle=lambda: None), "device": Stub(shares_host_cores=self.shares_host_cores),
             "problem": Stub(workloads=[Stub(name="w", weight=1.0)]), "out_folder": self.folder / "out",
             "scratch": self.folder / "scratch", "worker": Stub(start_s=0.1, kill=lambda: None),
             "settings": Stub(cache="hot", seed=0, launch_timeout_s=1.0),
@@ -104,6 +110,9 @@ class Process:
     def has_time(self, seconds: float) -> bool:
         return seconds <= self.left_s
 
+    def readable_process(self) -> int | None:
+        return self.process_id
+
     def end_worker(self) -> None:
         self.ended_count += 1
 
@@ -114,17 +123,17 @@ class Process:
         if isinstance(job, CompareJob):
             kernels = [self.kernels[0], *self.kernels[1 - len(job.jobs) :]] if len(job.jobs) > 1 else self.kernels[:1]
             self.has_company = len(job.jobs) > 1
-            self.comparing = compare(MemorySession(), cast("list[Kernel]", kernels), job)
+            self.comparing = compare(self.session(), cast("list[Kernel]", kernels), job)
         assert self.comparing is not None
         answer = continued(self.comparing, None if isinstance(job, CompareJob) else job)
         if isinstance(answer, CompareDone):  # the clock outside sees what kernels say
             answer = replace(answer, wall_ms=answer.samples_ms)
-        look = job if isinstance(job, PartsJob) and job.seed is not None else None
+        look = job if isinstance(job, PartsJob) and not job.goes_on else None
         self.looks += [look] if look else []
         return self.spoken(answer, look) if self.has_company else answer
 
     def try_worker(self, job: AgainJob, _: float) -> object:
-        assert self.ended_count, "nothing else has run there"
+        assert bool(self.ended_count) == self.shares_host_cores, "nothing else has run where a kernel reaches it"
         return self.answers.pop(0) if self.answers else launch_again(MemorySession(), Launcher(1.0), job)
 
 
@@ -141,41 +150,62 @@ def process_of(folder: Path, spoil: Callable[[int, LaunchSeen], object], **chang
     return Process(folder, [Launcher(1.0), Launcher(0.95, spoil), *others], **changed)
 
 
+SHARES = pytest.mark.parametrize("shares_host_cores", [True, False], ids=["cpu", "gpu"])
+
+
+READ = pytest.mark.parametrize("process_id", [None, os.getpid()], ids=["asked", "read"])
+
+
 def half(seen: LaunchSeen) -> bool:
     seen.arrays["y"][COUNT // 2 :] = 7
     return True
 
 
+@READ
+@SHARES
 @pytest.mark.parametrize("number", [4, 7, 15], ids=["the first that counts", "one between", "the last"])
-def test_one_launch_that_is_wrong_is_seen_whichever_was_picked(tmp_path: Path, number: int) -> None:
-    reason = refused(process_of(tmp_path, lambda count, seen: count == number and half(seen)))
+def test_one_launch_that_is_wrong_is_seen_whichever_was_picked(
+    tmp_path: Path, number: int, shares_host_cores: bool, process_id: int | None
+) -> None:
+    spoil = lambda count, seen: count == number and half(seen)  # noqa: E731
+    reason = refused(process_of(tmp_path, spoil, shares_host_cores=shares_host_cores, process_id=process_id))
     assert reason is not None
     assert reason.startswith(
         ("wrong in 1 of 12 launches of the comparison on workload 'w': 'y'", "failed in the comparison: its results")
     )
 
 
-def test_a_right_candidate_is_told_nothing(tmp_path: Path) -> None:
-    process = process_of(tmp_path, lambda *_: None)
+@READ
+@SHARES
+def test_a_right_candidate_is_told_nothing(tmp_path: Path, shares_host_cores: bool, process_id: int | None) -> None:
+    process = process_of(tmp_path, lambda *_: None, shares_host_cores=shares_host_cores, process_id=process_id)
     assert refused(process) is None
-    assert process.notes == []
+    asked = shares_host_cores and process_id is None
+    assert process.notes == [final_comparison.NOT_OUTSIDE] * asked
+    assert bool(process.looks) == shares_host_cores, "elsewhere the device's process draws the places"
 
 
-def test_in_out_arguments_count_too(tmp_path: Path) -> None:
+@SHARES
+def test_in_out_arguments_count_too(tmp_path: Path, shares_host_cores: bool) -> None:
     def forgets(_: int, seen: LaunchSeen) -> None:
         seen.arrays["z"][::2] -= 1
 
-    assert refused(process_of(tmp_path, forgets))
+    assert refused(process_of(tmp_path, forgets, shares_host_cores=shares_host_cores))
 
 
-def test_without_time_it_is_noted(tmp_path: Path) -> None:
-    process = process_of(tmp_path, lambda count, seen: count > 90 and half(seen), left_s=0.1)
+@SHARES
+def test_without_time_it_is_noted(tmp_path: Path, shares_host_cores: bool) -> None:
+    spoil = lambda count, seen: count > 90 and half(seen)  # noqa: E731
+    process = process_of(tmp_path, spoil, left_s=1e-9, shares_host_cores=shares_host_cores)
     assert refused(process) is None
-    assert process.notes == [final_comparison.NOT_AGAIN]
+    assert final_comparison.NOT_AGAIN in process.notes
 
 
-def test_a_process_that_ends_is_asked_again(tmp_path: Path) -> None:
-    assert refused(process_of(tmp_path, lambda *_: None, answers=[None])) is None
+@SHARES
+def test_a_process_that_ends_is_asked_again(tmp_path: Path, shares_host_cores: bool) -> None:
+    process = process_of(tmp_path, lambda *_: None, answers=[None], shares_host_cores=shares_host_cores)
+    assert refused(process) is None
+    assert not process.answers
 
 
 def test_places_are_drawn_by_who_asks_once_the_launch_has_ended(tmp_path: Path) -> None:
@@ -189,6 +219,57 @@ def test_places_are_drawn_by_who_asks_once_the_launch_has_ended(tmp_path: Path) 
     assert len(set(offsets)) == launches
     assert {offset for each in offsets for offset in each} == set(range(0, COUNT, RUN_BYTES))
     assert {len(each) for each in offsets} == {RUNS}
+
+
+@dataclass
+class Healing(MemorySession):
+    """Has what a launch owes filled when somebody reads it through the driver."""
+
+    owed: LaunchSeen | None = None
+
+    def time(self, launches: Any) -> float:
+        self.owed = None
+        return super().time(launches)
+
+    def download(self, buffer: Any, out: Any, offset_bytes: int = 0) -> None:
+        if offset_bytes < GUARD_BYTES + COUNT and offset_bytes + out.size > GUARD_BYTES:
+            self._heal(buffer)
+        super().download(buffer, out, offset_bytes)
+
+    def copy(self, source: Any, target: Any, byte_count: int) -> None:
+        self._heal(source)
+        super().copy(source, target, byte_count)
+
+    def _heal(self, buffer: Any) -> None:
+        if self.owed is not None and self.owed.memory["y"] is buffer.data:
+            self.owed.arrays["y"][:] = self.owed.arrays["x"] + self.owed.arrays["z"] - 1
+
+
+@READ
+def test_what_is_filled_when_it_is_read_is_seen_from_outside(tmp_path: Path, process_id: int | None) -> None:
+    session = Healing()
+
+    def owes(_: int, seen: LaunchSeen) -> None:
+        half(seen)
+        session.owed = seen
+
+    process = process_of(tmp_path, owes, process_id=process_id, session=lambda: session)
+    reason = refused(process)
+    assert bool(reason) == (process_id is not None), "the worker itself cannot see it"
+    assert reason is None or reason.startswith("wrong in 12 of 12 launches of the comparison")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [None, {}, {"y": 4096}, {"y": 8, "z": 8}, {"y": "a", "z": "b"}, {"y": -1, "z": 1 << 70}, {"y": 1.0, "z": 2.0}],
+)
+def test_addresses_that_are_none_are_no_reason_to_ask_the_worker(tmp_path: Path, told: object) -> None:
+    def tells(answer: Any, asked: PartsJob | None) -> object:
+        return told if asked is not None else answer
+
+    reason = refused(process_of(tmp_path, lambda *_: None, spoken=tells, process_id=os.getpid()))
+    assert reason is not None
+    assert "a kernel has spoken in its place" in reason
 
 
 def other_places(answer: object, asked: PartsJob | None) -> object:

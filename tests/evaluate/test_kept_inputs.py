@@ -29,7 +29,7 @@ class Process(DeviceProcess):
         self.can_judge_aside = True
         self.out_folder = None
         self.desk = SimpleNamespace(judges_slowly=lambda workload: False)
-        self.wall_ms = [(1.2, 1.2)]
+        self.seen_ms = [(1.2, 1.2)]
         self.worker = SimpleNamespace(kill=lambda: self.jobs.append("killed"))
         self.notes = []
         self.jobs = []
@@ -42,9 +42,9 @@ class Process(DeviceProcess):
         self.jobs.append(job.is_fresh)
         if job.kind == "check":
             return CheckDone(1.0, frozenset(), has_kept=not job.is_fresh)
-        wall_ms = self.wall_ms.pop(0) if len(self.wall_ms) > 1 else self.wall_ms[0]
-        measurement = Measurement("w", (1.0, 1.1), "a clock", wall_ms[0], 3)
-        return TimeDone(measurement, wall_ms, Picked(7), has_kept=not job.is_fresh)
+        seen_ms = self.seen_ms.pop(0) if len(self.seen_ms) > 1 else self.seen_ms[0]
+        measurement = Measurement("w", (1.0, 1.1), "a clock", seen_ms[0], 3)
+        return TimeDone(measurement, seen_ms, Picked(7), has_kept=not job.is_fresh)
 
     def try_worker(self, job, timeout_s):
         assert isinstance(job, ForgetJob)
@@ -99,7 +99,7 @@ def test_failure_on_fresh_inputs_is_believed_at_once():
 def test_launches_that_look_odd_are_timed_anew_before_they_are_believed(monkeypatch, odd, jobs):
     monkeypatch.setattr(lane_module, "DOUBT_PAUSE_S", 0.0)
     lane = Lane(())
-    lane.process.wall_ms = [(30.0, 31.0)] * odd + [(1.2, 1.2)]
+    lane.process.seen_ms = [(30.0, 31.0)] * odd + [(1.2, 1.2)]
     measured = lane._measure_one(BUILT, None)
     if jobs is None:
         assert isinstance(measured, Failed)

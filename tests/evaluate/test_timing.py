@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
+import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelwright.backend.opencl.cpu.process_calls import thread_times_s
+from kernelwright.evaluate.device.fresh_launches import seen_ms
 from kernelwright.evaluate.device.timing import (
     BUSY_WALL_QUANTILE,
     FIRST_LOOKS,
@@ -212,6 +216,48 @@ def test_on_the_hosts_own_cores_launches_that_waited_are_no_hidden_work():
     assert suspicious(kernel, waited) is not None
     assert suspicious(kernel, waited, wall_quantile=BUSY_WALL_QUANTILE) is None
     assert suspicious(kernel, [9.0, 9.1, 8.9, 9.2] * 2, wall_quantile=BUSY_WALL_QUANTILE) is not None
+
+
+@pytest.mark.parametrize(
+    ("before_s", "after_s", "told_ms"),
+    [
+        ({}, {}, 9.0),  # the system tells nothing
+        ({1: (0.0, 0.0)}, {1: (0.0, 0.0)}, 9.0),  # asleep, for what nobody knows
+        ({1: (4.0, 2.0)}, {1: (4.0003, 2.0085)}, 0.5),  # waited for a core
+        ({1: (4.0, 2.0)}, {1: (4.0085, 2.0003)}, 8.7),  # ran
+        ({1: (4.0, 2.0), 2: (0.0, 0.0)}, {1: (4.0, 2.008), 2: (0.0025, 0.008)}, 2.5),  # two waited side by side
+        ({1: (4.0, 2.0)}, {1: (4.0, 2.0), 2: (0.006, 0.009)}, 6.0),  # a new thread ran
+        ({}, {1: (4.0, 2.0)}, 9.0),  # nothing was told before
+    ],
+)
+def test_a_wait_for_a_core_explains_wall_time_and_what_runs_does_not(
+    before_s: dict[int, tuple[float, float]], after_s: dict[int, tuple[float, float]], told_ms: float
+) -> None:
+    assert seen_ms(9.0, before_s, after_s) == pytest.approx(told_ms)
+
+
+@pytest.mark.skipif(not thread_times_s(), reason="this system does not tell how long threads wait for a core")
+def test_work_of_another_thread_is_seen_however_busy_the_host_is() -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        started.wait()
+        while time.thread_time() < 0.02:
+            pass
+        ended.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    before_s, start_s = thread_times_s(), time.perf_counter()
+    started.set()
+    while thread_times_s()[thread.native_id or 0][0] < 0.02:
+        time.sleep(0.001)
+    wall_ms, after_s = 1e3 * (time.perf_counter() - start_s), thread_times_s()
+    ended.set()
+    thread.join()
+    told_ms = seen_ms(wall_ms, before_s, after_s)
+    assert told_ms > 15
+    assert suspicious([0.3, 0.31, 0.32], [told_ms] * 3, wall_quantile=BUSY_WALL_QUANTILE)
 
 
 @pytest.mark.parametrize(

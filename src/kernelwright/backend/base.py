@@ -323,6 +323,10 @@ class DeviceSession(ABC):
         """
         raise InfrastructureError(f"{type(self).__name__} has no memory that is a file: {path} ({byte_count:,} bytes)")
 
+    def address_of(self, buffer: Buffer) -> int | None:
+        """Where in this process a buffer's memory lies; None where the device has memory of its own. Default: None."""
+        return None
+
     @abstractmethod
     def free(self, buffer: Buffer) -> None:
         """Give the memory back. Where kernels could find it, what it held is overwritten first."""
@@ -385,6 +389,13 @@ class DeviceSession(ABC):
         `is_all`: what no launch has used yet is brought into memory too. Waits for the device. Default: nothing.
         """
         return
+
+    def thread_times_s(self) -> Mapping[int, tuple[float, float]]:
+        """By thread of this process the seconds that it ran, and that it waited for a core, until now.
+
+        Where launches run on threads of this process and the system tells. Default: empty.
+        """
+        return {}
 
     def confine(self) -> None:
         """Take from this process, for good, what launches do not need of the system. Default: nothing is done.
@@ -530,6 +541,10 @@ class Backend(ABC):
 
     def sets_state_back(self, device: DeviceInfo) -> bool:
         """Whether its sessions' `forget_module_memory` gives variables their first values. Default: no."""
+        return False
+
+    def tells_addresses(self, device: DeviceInfo) -> bool:
+        """Whether its sessions' `address_of` tells where memory lies. Default: no."""
         return False
 
     @abstractmethod

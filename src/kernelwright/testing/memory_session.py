@@ -62,6 +62,10 @@ class MemorySession(DeviceSession):
         self.largest_bytes = max(self.largest_bytes, sum(each.data.size for each in self.living))
         return buffer
 
+    def address_of(self, buffer: Buffer) -> int | None:
+        """Of its bytes."""
+        return int(_bytes(buffer).ctypes.data)
+
     def free(self, buffer: Buffer) -> None:
         """Forget them."""
         assert isinstance(buffer, _MemoryBuffer)

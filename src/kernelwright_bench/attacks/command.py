@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from kernelwright.errors import UsageError
-from kernelwright_bench.attacks.corpus import CorpusPlan, find_device, run_corpus
+from kernelwright_bench.attacks.corpus import CorpusPlan, CorpusResult, find_device, run_corpus
 from kernelwright_bench.attacks.table import document, markdown
 
 
@@ -42,10 +42,16 @@ def run_attacks(words: AttackWords) -> int:
     def tell(text: str) -> None:
         console.print(f"[{time.perf_counter() - start_s:.0f} s] {text}", highlight=False, markup=False, soft_wrap=True)
 
+    def keep(result: CorpusResult) -> None:
+        if words.out is not None:
+            words.out.write_text(_text(result) + "\n", encoding="utf-8")
+
     with tempfile.TemporaryDirectory(prefix="kernelwright-attacks-") as scratch:
-        result = run_corpus(words.plan, device, dialect, Path(scratch), tell=tell)
-    record = document(result)
-    if words.out is not None:
-        words.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    typer.echo(json.dumps(record, indent=1) if words.is_json else markdown(result))
+        result = run_corpus(words.plan, device, dialect, Path(scratch), tell=tell, keep=keep)
+    keep(result)
+    typer.echo(_text(result) if words.is_json else markdown(result))
     return 1 if result.wrong else 0
+
+
+def _text(result: CorpusResult) -> str:
+    return json.dumps(document(result), indent=1)

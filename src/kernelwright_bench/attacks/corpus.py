@@ -17,7 +17,7 @@ from pathlib import Path
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import MissingDependency, UsageError
 from kernelwright.tuning.machine import LocalMachine
-from kernelwright_bench.attacks.kernels import cuda_only, honest, modest, numbers, outputs, process, state, text
+from kernelwright_bench.attacks.kernels import cuda_only, honest, lazy, modest, numbers, outputs, process, state, text
 from kernelwright_bench.attacks.kernels.bases import BASES
 from kernelwright_bench.attacks.kernels.model import Dialect, Family, Sample
 from kernelwright_bench.attacks.trial import Trial, Verdict
@@ -73,7 +73,7 @@ class CorpusResult:
 
 def all_families(dialect: Dialect) -> tuple[Family, ...]:
     """Attacks first, then honest kernels."""
-    modules = (state, modest, outputs, numbers, process, text, cuda_only, honest)
+    modules = (state, modest, outputs, lazy, numbers, process, text, cuda_only, honest)
     return tuple(family for module in modules for family in module.families() if dialect in family.dialects)
 
 
@@ -121,8 +121,9 @@ def run_corpus(
     scratch: Path,
     *,
     tell: Callable[[str], None] = lambda _: None,
+    keep: Callable[[CorpusResult], None] = lambda _: None,
 ) -> CorpusResult:
-    """Judge everything that the plan draws, one base problem after the other."""
+    """Judge everything that the plan draws, one base problem after the other; `keep` is given all so far each time."""
     seed = secrets.randbelow(1 << 32) if plan.seed is None else plan.seed
     tell(f"seed {seed} on {device.id} ({device.name})")
     families = choose_families(dialect, plan.families)
@@ -142,6 +143,7 @@ def run_corpus(
                     verdict = trial.judge(sample)
                 judged.append(Judged(sample, family.kind, verdict))
                 tell(f"[{len(judged)}/{len(drawn)}] {one_line(judged[-1])}")
+                keep(CorpusResult(seed, dialect, device, tuple(judged)))
     return CorpusResult(seed, dialect, device, tuple(judged))
 
 

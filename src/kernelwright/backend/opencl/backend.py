@@ -145,6 +145,10 @@ class OpenclBackend(Backend):
         """On PoCL, where a program's memory is this process's."""
         return CAN_RESTORE and is_pocl(device)
 
+    def tells_addresses(self, device: DeviceInfo) -> bool:
+        """On PoCL."""
+        return is_pocl(device)
+
     def open(self, device: DeviceInfo) -> OpenclSession:
         """Open the device in this process."""
         return OpenclSession(find_device(device.id))

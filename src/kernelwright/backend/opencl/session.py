@@ -6,7 +6,7 @@ import mmap
 import os
 import shutil
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +38,7 @@ from kernelwright.backend.opencl.build import (
 )
 from kernelwright.backend.opencl.cpu.memory import CpuMemory
 from kernelwright.backend.opencl.cpu.pocl_objects import ProgramObjects
+from kernelwright.backend.opencl.cpu.process_calls import thread_times_s
 from kernelwright.backend.opencl.driver import FoundDevice, is_pocl, load_pyopencl, pocl_cache
 from kernelwright.backend.opencl.errors import launch_error, machine_error
 from kernelwright.backend.opencl.helpers import ARITHMETIC, CHAINS, HELPER_BLOCK, Helpers
@@ -82,6 +83,8 @@ class _ClBuffer:
     memory: Any
     byte_count: int
     views: dict[tuple[int, int], Any] = field(default_factory=dict)
+    address: int | None = None
+    """In this process, once it was asked for."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -175,6 +178,18 @@ class OpenclSession(DeviceSession):
         except (cl.Error, MemoryError, OSError) as error:
             raise InfrastructureError(f"{byte_count:,} bytes of memory in {path}: {error}") from error
         return _ClBuffer(memory, byte_count)
+
+    def address_of(self, buffer: _ClBuffer) -> int | None:
+        """On PoCL, where a map of the buffer is the buffer itself."""
+        if not is_pocl(self._device):
+            return None
+        if buffer.address is None:
+            cl = self._cl
+            mapped, _ = cl.enqueue_map_buffer(self._queue, buffer.memory, cl.map_flags.READ, 0, (1,), np.uint8)
+            buffer.address = int(mapped.ctypes.data)
+            mapped.base.release(self._queue)
+            self.synchronize()
+        return buffer.address
 
     def free(self, buffer: _ClBuffer) -> None:
         """Give the memory back, once the launches that use it are done."""
@@ -398,6 +413,10 @@ class OpenclSession(DeviceSession):
         if self._cpu is not None:
             self.synchronize()
             self._cpu.overwrite_stacks(is_all=is_all)
+
+    def thread_times_s(self) -> Mapping[int, tuple[float, float]]:
+        """On a CPU: of the driver's threads, too."""
+        return thread_times_s() if self._cpu is not None else {}
 
     def confine(self) -> None:
         """On PoCL: put the process under a filter of system calls."""

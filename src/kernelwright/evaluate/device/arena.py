@@ -312,6 +312,11 @@ class Arena:
             for offset in offsets
         }
 
+    def addresses(self, set_index: int, job: Job) -> dict[str, int]:
+        """By result where its data lie in this process; those that lie elsewhere are left out."""
+        found = {spec.name: self._session.address_of(self._sets[set_index][spec.name]) for spec in results_of(job)}
+        return {name: address + GUARD_BYTES for name, address in found.items() if address is not None}
+
     def _downloaded(self, set_index: int, name: str, offset_bytes: int, byte_count: int) -> bytes:
         out = np.empty(max(0, byte_count), np.uint8)
         self._session.download(self._sets[set_index][name], out, GUARD_BYTES + offset_bytes)

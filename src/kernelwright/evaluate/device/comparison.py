@@ -10,9 +10,11 @@ one each time and in random order; then both results are compared on the device.
 baseline's results would lie where the candidate might find them. One launch of each candidate, picked after it ran, is
 written out for the referee.
 
-On a CPU a kernel shares the process with what earlier launches left. There the parent is told when a launch has ended,
-and only then draws the places of the parts that it wants to see, and whether this launch is the one to be written out.
-A process in which no candidate has ever run launches the baseline on the same inputs and gives the same places.
+Parts of what every launch wrote are kept, at places that are drawn when it has ended; afterwards the baseline is
+launched on the same inputs. On a CPU a kernel shares the process with what earlier launches left. There the parent is
+told when a launch has ended, and only then draws the places, and whether this launch is the one to be written out. It
+reads the places itself, so that nothing in the kernel's process can see it happen; and the baseline is launched in a
+process in which no candidate has ever run.
 """
 
 from __future__ import annotations
@@ -45,6 +47,9 @@ runs than its share of the work is, like one long row, is left to the launches t
 Places = Mapping[str, Mapping[int, bytes]]
 """By result and offset what a launch wrote there."""
 
+Addresses = Mapping[str, int]
+"""By result where its data lie in the worker's memory; empty: not in it."""
+
 Parts = tuple[int, Places]
 """A launch's secret, and parts of what it wrote."""
 
@@ -71,20 +76,22 @@ class CompareJob:
     out_folder: Path
     """What the picked launch of the k-th job wrote goes to `compared_folder(out_folder, k)`."""
     has_parts: bool = False
-    """Whether parts of what every launch wrote are wanted: see `PartsJob`."""
+    """Whether the parent draws which parts of what every launch wrote are kept: see `PartsJob`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartsJob:
-    """Give what the launch that ended wrote at the places that `seed` draws, or launch on where that is None.
+    """Give what the launch that ended wrote at the places that `seed` draws; or go on launching.
 
     A comparison with parts is answered with the job's place once a launch that counts has ended. It goes on where it is
     told to, and is answered so again until all are done.
     """
 
     seed: int | None = None
+    """None: give addresses instead, or nothing where they are not asked for."""
     is_picked: bool = False
     """Whether the launch is to be written out for the referee."""
+    goes_on: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ class CompareDone:
     """How the device was, from readings between rounds."""
     timer: str = ""
     parts: tuple[tuple[Parts, ...], ...] = ()
-    """By place and round, parts of what each launch wrote; the process that asked for them adds them."""
+    """By place and round, parts of what each launch wrote; where the parent asked for them, it adds them."""
     spent_s: float = 0.0
     """What all of it took by the clock of the process that asked, which sets it."""
 
@@ -119,8 +126,11 @@ def current_file(out_folder: Path) -> Path:
     return out_folder.with_name(f"{out_folder.name}-current")
 
 
-Comparing = Generator[int | Places, PartsJob | None, CompareDone]
-"""A comparison on its way: the place of the launch that has ended, or parts of what it wrote."""
+Look = int | Places | Addresses
+"""The place of the launch that has ended, parts of what it wrote, or where they lie."""
+
+Comparing = Generator[Look, PartsJob | None, CompareDone]
+"""A comparison on its way."""
 
 
 def compare(session: DeviceSession, modules: Sequence[Module], job: CompareJob) -> Comparing:
@@ -129,7 +139,7 @@ def compare(session: DeviceSession, modules: Sequence[Module], job: CompareJob) 
         return (yield from _Rounds(session, arena, modules, job).run())
 
 
-def continued(comparing: Comparing, asked: PartsJob | None) -> int | Places | CompareDone:
+def continued(comparing: Comparing, asked: PartsJob | None) -> Look | CompareDone:
     """What comes next of a comparison; None begins it."""
     try:
         return comparing.send(asked)
@@ -174,6 +184,7 @@ class _Rounds:
         self._rng = np.random.default_rng()
         self._samples_ms: list[list[float]] = [[] for _ in job.jobs]
         self._wall_ms: list[list[float]] = [[] for _ in job.jobs]
+        self._parts: list[list[Parts]] = [[] for _ in job.jobs]
         self._picked: list[Picked | None] = [None] * len(job.jobs)
         self._set = 0
         """Where the round runs."""
@@ -200,11 +211,13 @@ class _Rounds:
         samples_ms = tuple(tuple(row) for row in self._samples_ms)
         wall_ms = tuple(tuple(row) for row in self._wall_ms)
         conditions = self._readings.conditions
-        return CompareDone(picked, samples_ms, {}, wall_ms, conditions=conditions, timer=self._session.timer)
+        parts = tuple(tuple(row) for row in self._parts)
+        timer = self._session.timer
+        return CompareDone(picked, samples_ms, {}, wall_ms, conditions=conditions, timer=timer, parts=parts)
 
     def _round(
         self, number: int, order: Sequence[int], *, is_counted: bool
-    ) -> Generator[int | Places, PartsJob | None, Mapping[int, str] | None]:
+    ) -> Generator[Look, PartsJob | None, Mapping[int, str] | None]:
         """One launch of each; which one failed and why, or None."""
         own = [launch_secret(self._job.secret, number * len(order) + place) for place in order]
         by_place = dict(zip(order, own, strict=True))
@@ -216,15 +229,18 @@ class _Rounds:
                 elapsed_ms, wall_ms = self._sample(place, by_place[place])
             except LaunchFailed as error:
                 return {place: error.message}
+            if is_counted and self._job.has_parts:  # before anything else looks, which could have filled what is owed
+                look = yield place
+                while look is not None and not look.goes_on:
+                    look = yield self._looked_at(place, by_place[place], look)
+            self._expect_untouched_by(place, by_place[place])
             if place in (0, partner) and partner:
                 self._hold_against_other(place, partner, by_place[0])
             if is_counted:
-                if self._job.has_parts:
-                    look = yield place
-                    while look is not None and look.seed is not None:
-                        look = yield self._looked_at(place, by_place[place], look.seed, is_picked=look.is_picked)
-                elif self._is_picked(place):
-                    self._pick(place, by_place[place])
+                if not self._job.has_parts:
+                    self._keep_parts(place, by_place[place])
+                    if self._is_picked(place):
+                        self._pick(place, by_place[place])
                 self._samples_ms[place].append(elapsed_ms)
                 self._wall_ms[place].append(wall_ms)
         return None
@@ -249,12 +265,13 @@ class _Rounds:
         start_s = time.perf_counter()
         elapsed_ms = self._session.time(launches)
         self._session.synchronize()
-        wall_ms = (time.perf_counter() - start_s) * 1e3
-        self._arena.expect_untouched_by(set_index, job, secret)
+        return elapsed_ms, (time.perf_counter() - start_s) * 1e3
+
+    def _expect_untouched_by(self, place: int, secret: int) -> None:
+        self._arena.expect_untouched_by(self._set, self._job.jobs[place], secret)
         if not self._session.as_expected():
             seen = Picked(secret, self._write(place), is_damaged=True)
             raise _Wrong(place, "it wrote outside of its buffers, or changed its inputs", seen)
-        return elapsed_ms, wall_ms
 
     def _hold_against_other(self, place: int, partner: int, secret: int) -> None:
         """Keep the candidate's result; compare the baseline's on the same inputs with it."""
@@ -272,6 +289,11 @@ class _Rounds:
         folder = compared_folder(self._job.out_folder, place)
         return self._arena.write(self._set, folder, self._job.jobs[place], is_all=True)
 
+    def _keep_parts(self, place: int, secret: int) -> None:
+        if place:
+            places = places_of(self._job.jobs[place], secrets.randbits(64))
+            self._parts[place].append((secret, _read(self._arena, self._set, self._job.jobs[place], places)))
+
     def _is_picked(self, place: int) -> bool:
         """Each round is picked as likely as any other, and none is known to be before it ran."""
         return self._picked[place] is None and is_drawn(self._job.rounds - len(self._samples_ms[place]))
@@ -279,10 +301,14 @@ class _Rounds:
     def _pick(self, place: int, secret: int) -> None:
         self._picked[place] = Picked(secret, self._write(place))
 
-    def _looked_at(self, place: int, secret: int, seed: int, *, is_picked: bool) -> Places:
+    def _looked_at(self, place: int, secret: int, look: PartsJob) -> Places | Addresses:
         job = self._job.jobs[place]
-        found = _read(self._arena, self._set, job, places_of(job, seed))
-        if is_picked:
+        found: Places | Addresses = (
+            self._arena.addresses(self._set, job)
+            if look.seed is None
+            else _read(self._arena, self._set, job, places_of(job, look.seed))
+        )
+        if look.is_picked:
             self._pick(place, secret)
         return found
 

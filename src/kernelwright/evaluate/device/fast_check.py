@@ -265,7 +265,7 @@ class _Look:
                 return
 
     def _next(self, fresh: FreshLaunches) -> float:
-        elapsed_ms, wall_ms = fresh.next()
+        elapsed_ms, wall_ms, _ = fresh.next()
         self._wall_ms.append(wall_ms)
         return elapsed_ms
 

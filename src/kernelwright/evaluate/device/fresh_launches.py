@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -71,8 +71,8 @@ class FreshLaunches:
         assert self._picked_secret is not None
         return self._picked_secret
 
-    def next(self) -> tuple[float, float]:
-        """One more launch: the device's milliseconds, and those of the wall until the device was idle."""
+    def next(self) -> tuple[float, float, float]:
+        """One more launch: the device's milliseconds, those of the wall until the device was idle, and `seen_ms`."""
         index = self._sets[self._count % len(self._sets)]
         secret = launch_secret(self._secret, self._count)
         self._count += 1
@@ -85,18 +85,20 @@ class FreshLaunches:
             self._arena.keep_results(index, self._job)
         return times_ms
 
-    def _launch(self, index: int, secret: int) -> tuple[float, float]:
+    def _launch(self, index: int, secret: int) -> tuple[float, float, float]:
         """A launch on one set with this secret, and the look at what it left."""
         self._arena.make_ready(index, self._job, rng=self._rng, secret=secret)
         settle_cache(self._session, self._arena, self._cache)
         self._session.synchronize()
+        before_s = self._session.thread_times_s()
         start_s = time.perf_counter()
         elapsed_ms = self._session.time(self._launches[index])
         self._session.synchronize()  # work that hides from the timer shows in the wall time
         wall_ms = (time.perf_counter() - start_s) * 1e3
+        after_s = self._session.thread_times_s()
         self._arena.expect_untouched_by(index, self._job, secret)
         self.is_damaged = not self._session.as_expected()
-        return elapsed_ms, wall_ms
+        return elapsed_ms, wall_ms, seen_ms(wall_ms, before_s, after_s)
 
     def write_picked(self, folder: Path) -> Picked:
         """Write what the referee is to see."""
@@ -104,6 +106,22 @@ class FreshLaunches:
             index, secret = self._last
             return Picked(secret, self._arena.write(index, folder, self._job, is_all=True), is_damaged=True)
         return Picked(self.picked_secret, self._arena.write_results(folder, self._job))
+
+
+def seen_ms(
+    wall_ms: float, before_s: Mapping[int, tuple[float, float]], after_s: Mapping[int, tuple[float, float]]
+) -> float:
+    """A launch's wall time without what its threads waited for a core, but no less than the busiest one of them ran.
+
+    Work that is hidden from the timer has a thread that runs, however busy the host is; a launch that waits has none.
+    """
+    changes_s = [
+        (ran_s - before_s.get(thread, (0.0, 0.0))[0], waited_s - before_s.get(thread, (0.0, 0.0))[1])
+        for thread, (ran_s, waited_s) in after_s.items()
+    ]
+    ran_ms = 1e3 * max((ran_s for ran_s, _ in changes_s), default=0.0)
+    waited_ms = 1e3 * sum(waited_s for _, waited_s in changes_s)
+    return min(wall_ms, max(ran_ms, wall_ms - waited_ms))
 
 
 def settle_cache(session: DeviceSession, arena: Arena, cache: Literal["hot", "cold"]) -> None:

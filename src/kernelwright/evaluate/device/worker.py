@@ -31,8 +31,8 @@ from kernelwright.evaluate.device.comparison import (
     CompareDone,
     CompareJob,
     Comparing,
+    Look,
     PartsJob,
-    Places,
     compare,
     continued,
     launch_again,
@@ -116,8 +116,8 @@ class TimeDone:
     """What was measured; without samples where the memory was found damaged before."""
 
     measurement: Measurement
-    wall_ms: tuple[float, ...]
-    """By sample, up to the end of everything on the device."""
+    seen_ms: tuple[float, ...]
+    """By sample, wall time up to the end of everything on the device, without waits for a core of the host."""
     picked: Picked
     has_kept: bool = False
 
@@ -202,7 +202,7 @@ class DeviceWorker:
             case AgainJob():
                 return launch_again(self._session, self._module(job.job.artifact), job)
             case StressJob():
-                return stress(self._session, self._module(job.job.artifact), job)
+                return stress(self._session, (self._module(job.job.artifact), self._module(job.baseline.artifact)), job)
             case SetUpJob() | DrawJob() | FireJob():
                 return self._first_launch(job)
             case CeilingJob():
@@ -274,9 +274,9 @@ class DeviceWorker:
             conditions=loop.readings.conditions,
             launches_ms=loop.launches_ms,
         )
-        return TimeDone(measurement, tuple(loop.wall_ms), picked, has_kept)
+        return TimeDone(measurement, tuple(loop.seen_ms), picked, has_kept)
 
-    def _compare(self, job: CompareJob | PartsJob) -> int | Places | CompareDone:
+    def _compare(self, job: CompareJob | PartsJob) -> Look | CompareDone:
         if isinstance(job, CompareJob):
             self._comparing = None  # one that nobody goes on with gives its memory back
             self._forget()  # a comparison needs much memory, and takes its inputs from their files
@@ -340,6 +340,7 @@ class _TimingLoop:
         )
         self.samples_ms: list[float] = []
         self.wall_ms: list[float] = []
+        self.seen_ms: list[float] = []
         self._each_ms: list[tuple[float, ...]] = []
         self.warmup_count = 0
         self.stopped_early = False
@@ -361,6 +362,7 @@ class _TimingLoop:
         self.warmup_count = len(self.samples_ms)
         self.samples_ms.clear()
         self.wall_ms.clear()
+        self.seen_ms.clear()
         self._each_ms.clear()
         while not self._is_enough(deadline_s):
             self._launch()
@@ -375,9 +377,10 @@ class _TimingLoop:
                 break
 
     def _launch(self) -> None:
-        elapsed_ms, wall_ms = self.launches.next()
+        elapsed_ms, wall_ms, seen_ms = self.launches.next()
         self.samples_ms.append(elapsed_ms)
         self.wall_ms.append(wall_ms)
+        self.seen_ms.append(seen_ms)
         if len(self._session.launches_ms) > 1:
             self._each_ms.append(self._session.launches_ms)
 

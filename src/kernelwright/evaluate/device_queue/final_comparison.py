@@ -49,6 +49,7 @@ from kernelwright.evaluate.device_queue.confirm import (
     Limit,
     launched_fresh,
 )
+from kernelwright.evaluate.device_queue.outside import opened_memory, parts_at
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.process.scratch import empty
 from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied
@@ -73,6 +74,10 @@ NOT_AGAIN = (
     "not every launch of the comparison was held against the baseline on the same inputs: the budget left no time"
 )
 
+NOT_OUTSIDE = (
+    "what candidates wrote in the comparison was read by the process that ran them: this system lets no other one"
+)
+
 AGAIN_ROUNDS = 12
 """Launches of the baseline on each workload that are planned for that, and for its own process."""
 
@@ -83,11 +88,12 @@ START_FACTOR = 2.0
 def confirm_s(process: DeviceProcess, baseline: Sequence[Measurement]) -> float:
     """What confirming a gain on every workload takes, by estimate from the baseline's times.
 
-    Of each two processes one goes on: a launch of both more. One candidate is proven in a process of its own, too.
+    Of each two processes one goes on: a launch of both more. One candidate is proven in a process of its own, too. On a
+    device of its own nothing is launched in other processes; only the baseline is again, on a candidate's inputs.
     """
-    if not process.device.shares_host_cores:
-        return 0.0
     launch_ms = [statistics.median(each.samples_ms) * max(1.0, each.wall_ratio or 1.0) for each in baseline]
+    if not process.device.shares_host_cores:
+        return AGAIN_ROUNDS * math.fsum(launch_ms) / 1e3
     judging_s = [process.desk.judging_s(each.workload) for each in baseline]
     start_s = START_FACTOR * (process.worker.start_s or 0.0)
     counts = [len(process.datasets(each.workload, is_thorough=True)) for each in baseline]
@@ -150,20 +156,43 @@ def compare(
             return proof.failure(candidates[place]) or _differs(process, candidates[0], results, place)
 
         Confirmation(launch, gains, prove=failure, note=process.notes.append, has_time=process.has_time).refuse(wrong)
-        results = {name: replace(done, parts=()) for name, done in results.items()}
-    return results, wrong
+    else:
+        _refuse_differing(process, candidates[0], results, gains, wrong)
+    return {name: replace(done, parts=()) for name, done in results.items()}, wrong
+
+
+def _refuse_differing(
+    process: DeviceProcess,
+    baseline: Sequence[Job],
+    results: Mapping[str, CompareDone],
+    gains: Gains,
+    wrong: dict[int, str],
+) -> None:
+    """Add to `wrong` what a verdict may claim and some launch of which was not what the baseline writes."""
+    held: set[int] = set()
+    while left := [place for place in gains.claimed(wrong) if place not in held]:
+        held.add(left[0])
+        reason = _differs(process, baseline, results, left[0])
+        if reason is not None:
+            wrong[left[0]] = reason
 
 
 def _differs(
     process: DeviceProcess, baseline: Sequence[Job], results: Mapping[str, CompareDone], place: int
 ) -> str | None:
-    """Why some launch of a candidate in the comparison was wrong: beside the baseline where nothing else has run."""
-    process.end_worker()
-    empty(process.scratch)  # what a candidate left in files; nothing of it runs here
+    """Why some launch of a candidate in the comparison was wrong, beside the baseline on the same inputs.
+
+    Where a kernel could reach the process, in one in which nothing else has run.
+    """
+    start_s = 0.0
+    if process.device.shares_host_cores:
+        process.end_worker()
+        empty(process.scratch)  # what a candidate left in files; nothing of it runs here
+        start_s = START_FACTOR * (process.worker.start_s or 0.0)
     for job in baseline:
         done = results[job.workload]
         told_s = math.fsum(done.wall_ms[0]) / 1e3  # by a process in which candidates ran
-        needed_s = START_FACTOR * (process.worker.start_s or 0.0) + min(told_s, done.spent_s)
+        needed_s = start_s + min(told_s, done.spent_s)
         if not process.has_time(needed_s):
             process.notes += [NOT_AGAIN] if NOT_AGAIN not in process.notes else []
             return None
@@ -462,20 +491,38 @@ def _asked(process: DeviceProcess, job: CompareJob, timeout_s: float, watch: Wat
         return process.call_worker(asked, deadline_s - time.monotonic(), watch)
 
     place = ask(job)
-    while not isinstance(place, CompareDone):
-        if type(place) is not int or place not in places or len(parts[place]) == job.rounds:
-            return None
-        done_count = len(parts[place])
-        seed, is_picked = new_secret(), place not in picked and is_drawn(job.rounds - done_count)
-        found = ask(PartsJob(seed, is_picked))
-        if not are_parts(found, job.jobs[place], seed):
-            return None
-        secret = launch_secrets[place][done_count]
-        if is_picked:
-            picked[place] = Picked(secret)
-        parts[place].append((secret, cast("Places", found)))
-        place = ask(PartsJob())
-    return replace(place, parts=tuple(map(tuple, parts))) if _is_answer(place, job, parts, picked) else None
+    with opened_memory(process.readable_process() if job.has_parts else None) as memory:
+        if job.has_parts and memory is None and NOT_OUTSIDE not in process.notes:
+            process.notes.append(NOT_OUTSIDE)
+        while not isinstance(place, CompareDone):
+            if type(place) is not int or place not in places or len(parts[place]) == job.rounds:
+                return None
+            done_count = len(parts[place])
+            seed, is_picked = new_secret(), place not in picked and is_drawn(job.rounds - done_count)
+            found = _looked_at(ask, memory, job.jobs[place], seed, is_picked=is_picked)
+            if not are_parts(found, job.jobs[place], seed):
+                return None
+            secret = launch_secrets[place][done_count]
+            if is_picked:
+                picked[place] = Picked(secret)
+            parts[place].append((secret, cast("Places", found)))
+            place = ask(PartsJob())
+    if not _is_answer(place, job, parts, picked):
+        return None
+    return replace(place, parts=tuple(map(tuple, parts))) if job.has_parts else place
+
+
+def _looked_at(ask: Callable[[object], object], memory: int | None, job: Job, seed: int, *, is_picked: bool) -> object:
+    """Parts of what a launch wrote, by the worker's word only where this process may not read its memory.
+
+    A launch that is picked is written out afterwards, which would fill what it owes.
+    """
+    if memory is None:
+        return ask(PartsJob(seed, is_picked, goes_on=False))
+    found = parts_at(memory, ask(PartsJob(goes_on=False)), job, seed)
+    if is_picked:
+        ask(PartsJob(None, is_picked, goes_on=False))
+    return found
 
 
 def _is_answer(

@@ -19,6 +19,7 @@ from types import NoneType, UnionType
 from typing import TypeVar
 
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
+from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.layout import layouts_for
@@ -143,6 +144,8 @@ class DeviceProcess:
         self._is_closed = False
         self.baseline: Mapping[str, Job] | None = None
         """By workload, once it is known to run."""
+        self.baseline_s: dict[str, float] = {}
+        """By workload, the least that a launch of it took so far, with what is around it."""
         self.layouts = {
             each.name: {layout.argument: layout for layout in layouts_for(problem, each)} for each in problem.workloads
         }
@@ -400,6 +403,10 @@ class DeviceProcess:
         if not isinstance(answer, _ANSWER_OF[type(job)]):
             raise RemoteError("UntrustedReply", f"the device worker answered with {type(answer).__name__}", "")
         return answer
+
+    def readable_process(self) -> int | None:
+        """The process whose memory holds what launches write, where it tells in which places; else None."""
+        return self.worker.pid if get_backend(self.device.backend).tells_addresses(self.device) else None
 
     def refuse_when_closed(self) -> None:
         """Raise `InfrastructureError` once the run is being stopped."""

@@ -190,9 +190,11 @@ class DeviceLane:
         Raises:
             InfrastructureError: the baseline does not run on this device.
         """
+        start_s = time.perf_counter()
         found = self.check(baseline, is_thorough=False)
         if isinstance(found, Failed):
             raise InfrastructureError(f"the baseline does not run there: {found.message}")
+        self.process.baseline_s = dict.fromkeys((each.workload for each in baseline), time.perf_counter() - start_s)
         self.process.baseline = {each.workload: each for each in baseline}
 
     def check(
@@ -415,7 +417,7 @@ class DeviceLane:
             return replace(failure, stage="time", message=message), None
         doubt = suspicious(
             done.measurement.samples_ms,
-            done.wall_ms,
+            done.seen_ms,
             wall_ratio_limit=self.process.settings.wall_ratio_limit,
             wall_quantile=WALL_QUANTILE if self.process.can_judge_aside else BUSY_WALL_QUANTILE,
         )

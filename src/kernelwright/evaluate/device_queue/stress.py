@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,15 +17,19 @@ STRESS_LAUNCHES = 200
 """A finalist's launches: a race that fails in one launch of a hundred is found with 87 %."""
 STRESS_SECONDS = 2.0
 STRESS_KEPT = 3
-"""Launches with other results that the referee looks at."""
+"""Launches with other results, within a pair or than the baseline, that the referee looks at."""
 
 
 def stress(process: DeviceProcess, candidate: Sequence[Job]) -> Failed | None:
     """Launch many times, twice on the same inputs; why the candidate is wrong in some of the launches, or None."""
+    assert process.baseline is not None, "calibration comes first"
     max_seconds = STRESS_SECONDS / len(candidate)
     for built in candidate:
         job = StressJob(
             job=built,
+            baseline=process.baseline[built.workload],
+            baseline_s=process.baseline_s.get(built.workload, math.inf),
+            limits=process.desk.limits(built.workload),
             inputs=process.files(built.workload, process.timed_dataset(built.workload)),
             secret=new_secret(),
             launches=STRESS_LAUNCHES,

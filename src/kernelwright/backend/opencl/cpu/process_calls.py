@@ -5,10 +5,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+import time
+from contextlib import suppress
+from pathlib import Path
 
 PAGE_BYTES = mmap.PAGESIZE
 _DONTNEED = 4  # MADV_DONTNEED
 _RTLD_NOW, _RTLD_NOLOAD = 2, 4
+_THREAD_CLOCK = 6
+"""CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, of which Linux makes a thread's clock."""
 _LINK_MAP = 2  # RTLD_DI_LINKMAP
 
 
@@ -25,6 +30,22 @@ def library() -> ctypes.CDLL:
     found.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     found.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return found
+
+
+def thread_times_s() -> dict[int, tuple[float, float]]:
+    """By thread of this process the seconds that it ran, and that it waited for a core; empty: the system is silent."""
+    found: dict[int, tuple[float, float]] = {}
+    with suppress(OSError, IndexError):  # one that has just ended, or a system without these figures: nothing is told
+        for each in Path("/proc/self/task").iterdir():
+            waited_ns = int((each / "schedstat").read_text().split()[1])
+            found[int(each.name)] = thread_s(int(each.name)), waited_ns / 1e9
+        return found
+    return {}
+
+
+def thread_s(thread: int) -> float:
+    """Seconds that a thread of this process ran. Raises `OSError` where it has ended."""
+    return time.clock_gettime(~thread << 3 | _THREAD_CLOCK)
 
 
 def drop_pages(start: int, end: int) -> None:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwright.backend.opencl.cpu.process_calls import PAGE_BYTES, drop_pages
+from kernelwright.backend.opencl.cpu.process_calls import PAGE_BYTES, drop_pages, thread_s
 from kernelwright.errors import InfrastructureError
 
 JUNK = 0xA5
@@ -38,8 +38,6 @@ LOOKS = 300
 """That may find a thread waiting for anything but another thread. The k-th is `LOOK_S * k` after the one before."""
 LOOK_S = 1e-5
 
-_THREAD_CLOCK = 6
-"""CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, of which Linux makes a thread's clock."""
 _FUTEX = {"x86_64": "202", "aarch64": "98"}
 _GOES_ON = (["running"], ["-1"])
 """What `syscall` begins with where a thread has a core or waits for one, and where it waits for a page of memory."""
@@ -219,7 +217,7 @@ class ThreadStacks:
 def _processor_s(task: int) -> float:
     """Processor time that a thread of this process has used; 0 where it has ended."""
     with suppress(OSError):
-        return time.clock_gettime(~task << 3 | _THREAD_CLOCK)
+        return thread_s(task)
     return 0.0
 
 
