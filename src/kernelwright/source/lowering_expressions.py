@@ -49,11 +49,11 @@ def is_pure_ptx(text: str) -> bool:
     is_special = re.search(r"%%\w*(?:id|mask|clock|timer|pm\d)|\[", text) is not None
     return bool(words) and not is_special and all(each in _PURE_PTX or each == ".reg" for each in words)
 
+
 _PARENTHESISED = re.compile(r"\(\s*([A-Za-z_]\w*)\s*\)(?=\s*[+\-])")
 _OPERAND_BEFORE = re.compile(r"(?:[)\]]|\b(?!(?:return|case)\b)\w+)\s*\Z")
 _LOOKED_BACK = 80
 _WORDS = ("true", "false", "nullptr", "NULL")
-
 
 
 def unmistakable(text: str) -> str:

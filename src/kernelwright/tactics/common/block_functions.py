@@ -578,6 +578,8 @@ _IDENTITY: Mapping[Operation, str] = {"sum": "zero", "max": "low", "min": "high"
 def _joined(operation: Operation, left: _Value, right: _Value) -> _Part:
     parts = [_constant(str(each)) if isinstance(each, int) else each for each in (left, right)]
     kept = []
+    if operation in ("max", "min") and parts[0] == parts[1] == _Part(frozenset(), None, "zero"):
+        return parts[0]  # two lanes without a value
     is_positive = any(isinstance(each, _Part) and each.is_positive for each in parts)
     neutral = (_IDENTITY.get(operation), "zero" if is_positive and operation == "max" else "")
     for each in parts:
