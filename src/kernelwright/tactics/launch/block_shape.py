@@ -78,7 +78,7 @@ def _lift_macro(subject: Subject, literal: LiteralFact) -> Rewrite:
     if not is_pow2:
         raise Unfit("the block is no power of two; why is not known")
     _refuse_places_as_data(subject, literal)
-    _refuse_own_values(subject)
+    refuse_own_values(subject)
     by_block = [a for a in facts.accesses if a.kind != "read" and a.space == "global" and a.element is not None
                 and any(n.startswith("block.") for n in a.element.names)]  # fmt: skip
     low = literal.value if by_block else 32
@@ -225,7 +225,7 @@ def _refuse_reliance(subject: Subject, size: int) -> None:
             sides = (each.left, each.right)
             if any(side.constant not in (None, 0) for side in sides) and any("thread." in str(side) for side in sides):
                 raise Unfit("a condition compares the thread's place with a number")
-    _refuse_own_values(subject)
+    refuse_own_values(subject)
     _refuse_size_as_data(subject.analysis.function.body)
     _refuse_certain_places(subject)
     sharing = {index for access in facts.accesses if access.space == "shared" for index in access.loops}
@@ -298,7 +298,7 @@ def _refuse_certain_places(subject: Subject) -> None:
             raise Unfit("it reads what a neighbour left")
 
 
-def _refuse_own_values(subject: Subject) -> None:
+def refuse_own_values(subject: Subject) -> None:
     """What one thread makes in a loop of the block may only be joined: with more threads it is of other elements.
 
     Raises:
