@@ -53,6 +53,16 @@ def is_pure_ptx(text: str) -> bool:
 _PARENTHESISED = re.compile(r"\(\s*([A-Za-z_]\w*)\s*\)(?=\s*[+\-])")
 _OPERAND_BEFORE = re.compile(r"(?:[)\]]|\b(?!(?:return|case)\b)\w+)\s*\Z")
 _LOOKED_BACK = 80
+_MOST_NAMES = 100
+"""Each is looked for in all of the text; a file with more of them is no kernel that anyone wrote."""
+_PART_OF_WORD = re.compile(r"[\w.]")
+_TYPED = re.compile(r"\s+[A-Za-z_]")
+"""`T x`: what only a type has behind it."""
+_TYPE_WORD = re.compile(r"\b(?:typename|class|struct|union|enum|using)\s+\Z")
+_OPENING, _CLOSING = re.compile(r"[<,]\s*\Z"), re.compile(r"\s*[*&]*\s*>")
+_DECLARED = re.compile(r"\b(?!return\b)[A-Za-z_]\w*[\s*&]+\Z")
+_ENDED = re.compile(r"\s*[,);]")
+_CHANGED = re.compile(r"\s*(?:[-+*/%&|^]?=(?!=)|\+\+|--)")
 _WORDS = ("true", "false", "nullptr", "NULL")
 
 
@@ -75,19 +85,23 @@ def _hidden(text: str, known: dict[str, bool], found: re.Match[str]) -> str:
     if _OPERAND_BEFORE.search(text[max(found.start() - _LOOKED_BACK, 0) : found.start()]):
         return found[0]
     if name not in known:
-        known[name] = name not in _WORDS and _is_variable(text, name)
+        known[name] = name not in _WORDS and len(known) < _MOST_NAMES and _is_variable(text, name)
     return found[0].replace(name, "1" * len(name)) if known[name] else found[0]
 
 
 def _is_variable(text: str, name: str) -> bool:
     """Whether a name is declared or changed as a variable, and stands nowhere for a type."""
-    declared = rf"\b(?!(?:return|typename|class|struct|union|enum|using)\b)\w+[\s*&]+{name}\s*[,);]"
-    changed = rf"(?<![\w.]){name}\s*(?:[-+*/%&|^]?=(?!=)|\+\+|--)"
-    as_type = (
-        rf"\b{name}\s+[A-Za-z_]|\b(?:typename|class|struct|union|enum|using)\s+{name}\b|\btypedef\b[^;]*\b{name}\s*;"
-        rf"|[<,]\s*{name}\s*[*&]*\s*>"
-    )
-    return re.search(f"{declared}|{changed}", text) is not None and re.search(as_type, text) is None
+    found = False
+    for each in re.finditer(name, text):
+        before, after = text[max(each.start() - _LOOKED_BACK, 0) : each.start()], text[each.end() : each.end() + 20]
+        if _PART_OF_WORD.search(before[-1:]) or _PART_OF_WORD.search(after[:1]):
+            continue
+        is_alias = after.lstrip().startswith(";") and "typedef" in before.rpartition(";")[2]
+        is_argument = _OPENING.search(before) and _CLOSING.match(after)
+        if is_alias or is_argument or _TYPED.match(after) or _TYPE_WORD.search(before):
+            return False
+        found = found or bool(_CHANGED.match(after) or (_DECLARED.search(before) and _ENDED.match(after)))
+    return found
 
 
 class ExpressionLowering:

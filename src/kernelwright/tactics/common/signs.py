@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import math_function
 
-_FLOAT = re.compile(r"\d+\.\d*(?:[eE][+-]?\d+)?[fF]?")
+_FLOAT = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fF]?")
 
 
 def never_negative(
