@@ -81,6 +81,21 @@ def test_blocks_along_a_digit_of_an_index_are_as_many_as_the_digit_has_values(tm
     assert found.launch.grid == ("tokens", "heads")
 
 
+def test_blocks_of_a_channel_are_counted_by_what_they_store_not_by_the_weights_they_read(tmp_path: Path) -> None:
+    source = "__global__ void k(const float *x, const float *w, float *y, int batch, int dim, int n) {\n"
+    source += (
+        "  int t = blockIdx.x * blockDim.x + threadIdx.x, d = blockIdx.y, b = blockIdx.z;\n  if (t >= n) return;\n"
+    )
+    source += (
+        "  float s = 0;\n  for (int k = 0; k < 4; k++) if (t >= k) s += w[d * 4 + k] * x[(b * dim + d) * n + t - k];\n"
+    )
+    source += "  y[(b * dim + d) * n + t] = s;\n}\n"
+    found = inferred(tmp_path, source, "batch=3", "dim=8", "n=1000", name="k.cu")
+    assert found.questions == ()
+    assert found.launch.grid[1:] == ("dim", "batch")
+    assert [each.shape for each in found.arguments if each.name == "y"] == [("batch", "dim", "n")]
+
+
 def test_a_block_is_no_larger_than_the_local_array_that_its_threads_index(tmp_path: Path) -> None:
     source = """__kernel void k(__global const float *x, __global float *y, int cols) {
   __local float part[256];

@@ -215,6 +215,36 @@ def test_what_only_another_compiler_defines_is_not_defined() -> None:
     assert "int hip" in preprocess(text, "cuda", defines={"USE_ROCM": "1"}).text
 
 
+@pytest.mark.parametrize(
+    ("index", "plain"),
+    [
+        ("(i) + n * m", "i + n * m"),
+        ("((i) + n * ((j) + m * (i)))", "i + n * (j + m * i)"),
+        ("AT(i, j)", "i + n * j"),
+        ("(i) - n * j", "i - n * j"),
+        ("m * (i) - n * j", "m * i - n * j"),
+        ("same((i) + n * j)", "i + n * j"),
+        ("(whole) + n * j", "n * j"),
+        ("sizeof(i) + n * j", "n * j + sizeof(i)"),
+    ],
+)
+def test_a_variable_in_parentheses_before_a_sign_is_no_type(index: str, plain: str) -> None:
+    source = """typedef int whole;
+#define AT(x, y) ((x) + n * (y))
+__device__ int same(int v) { return v; }
+__global__ void k(float *x, int n, int m) { int i = threadIdx.x, j = threadIdx.y; x[AT_THE_INDEX] = 1; }
+"""
+    elements = []
+    for text in (index, plain):
+        written = source.replace("AT_THE_INDEX", text)
+        (access,) = analyse(written, "cuda", entry="k").facts.accesses
+        assert access.span.text(written) == f"x[{text}] = 1"
+        elements.append(access.element)
+    assert elements[0] is not None
+    assert "unknown" not in str(elements[0])
+    assert elements[0] == elements[1]
+
+
 def test_places_are_exact_unless_a_macro_gives_only_a_part() -> None:
     source = "#define N 16\n#define AT(i) x[(i) + N]\n__global__ void k(float *x, int n) { AT(n) = 1; x[N] = 2; }"
     first, second = analyse(source, "cuda").facts.accesses

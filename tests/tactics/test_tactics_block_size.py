@@ -61,3 +61,23 @@ def test_what_depends_on_the_size_of_blocks_is_left_alone(changes: dict[str, str
     result = LAUNCH_SHAPE.apply(subject_of(replace(ROWS, source=source), tmp_path))
     assert isinstance(result, NotApplicable)
     assert reason in result.reason
+
+
+BY_MACRO = "#define BLOCK 64\n" + SUM.replace("get_local_size(0)", "BLOCK").replace("s[64]", "s[BLOCK]")
+AS_DATA = {
+    "the place": ("sum += x[row * d + i]", "sum += x[row * d + i] * t"),
+    "the place and the size": ("sum += x[row * d + i]", "sum += x[row * d + i] + i % BLOCK * t"),
+    "the size": ("o[row] = s[0]", "o[row] = s[0] / BLOCK"),
+    "a number made of them": ("sum += x[row * d + i]", "int w = i % BLOCK; sum += x[row * d + i] * w"),
+    "what is chosen by the place": ("s[t] = sum", "s[t] = sum > 0.0f ? t : sum"),
+    "a sum that begins with 1": ("sum = 0.0f", "sum = 1.0f"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), AS_DATA.values(), ids=AS_DATA)
+def test_a_macro_that_is_the_size_stays_where_places_are_data(old: str, new: str, tmp_path: Path) -> None:
+    plain = replace(ROWS, source=BY_MACRO)
+    assert isinstance(LAUNCH_SHAPE.apply(subject_of(plain, tmp_path)), Rewrite)
+    changed = replace(ROWS, source=BY_MACRO.replace(f"{old};", f"{{ {new}; }}" if "int" in new else f"{new};"))
+    assert changed.source != BY_MACRO
+    assert isinstance(LAUNCH_SHAPE.apply(subject_of(changed, tmp_path)), NotApplicable)

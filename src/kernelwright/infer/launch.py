@@ -394,14 +394,14 @@ class LaunchReader:
 
     def _tile(self, axis: str) -> int:
         """How many elements along an axis a block has of its own: `16*block.x + thread.x`; 1 where it has one."""
-        found = [1]
+        found: dict[bool, list[int]] = {True: [], False: []}
         for access in self._facts.accesses:
             if access.element is None or access.space != "global":
                 continue
             for names, factor in self._symbols.plain(access.element).terms:
                 if f"block.{axis}" in names:
-                    found.append(factor)
-        return max(found)
+                    found[access.kind != "read"].append(factor)
+        return max((1, *(found[True] or found[False])))  # a block may read rows of weights, and store one element
 
     def _row_length(self, axis: str, tile: int) -> str:
         """The size that rows are apart where this axis moves along them: `c[y * n + x]`."""

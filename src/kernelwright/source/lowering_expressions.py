@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import tree_sitter
 
@@ -47,6 +48,60 @@ def is_pure_ptx(text: str) -> bool:
     words = [found[1] if (found := _PTX_STATEMENT.match(each)) else "" for each in statements]
     is_special = re.search(r"%%\w*(?:id|mask|clock|timer|pm\d)|\[", text) is not None
     return bool(words) and not is_special and all(each in _PURE_PTX or each == ".reg" for each in words)
+
+
+_PARENTHESISED = re.compile(r"\(\s*([A-Za-z_]\w*)\s*\)(?=\s*[+\-])")
+_OPERAND_BEFORE = re.compile(r"(?:[)\]]|\b(?!(?:return|case)\b)\w+)\s*\Z")
+_LOOKED_BACK = 80
+_MOST_NAMES = 100
+"""Each is looked for in all of the text; a file with more of them is no kernel that anyone wrote."""
+_PART_OF_WORD = re.compile(r"[\w.]")
+_TYPED = re.compile(r"\s+[A-Za-z_]")
+"""`T x`: what only a type has behind it."""
+_TYPE_WORD = re.compile(r"\b(?:typename|class|struct|union|enum|using)\s+\Z")
+_OPENING, _CLOSING = re.compile(r"[<,]\s*\Z"), re.compile(r"\s*[*&]*\s*>")
+_DECLARED = re.compile(r"\b(?!return\b)[A-Za-z_]\w*[\s*&]+\Z")
+_ENDED = re.compile(r"\s*[,);]")
+_CHANGED = re.compile(r"\s*(?:[-+*/%&|^]?=(?!=)|\+\+|--)")
+_WORDS = ("true", "false", "nullptr", "NULL")
+
+
+def unmistakable(text: str) -> str:
+    """The text with digits for variables in parentheses before a sign, of the same length.
+
+    The grammar takes `(x) + n * y` for a conversion of `+n` to a type `x`.
+    """
+    known: dict[str, bool] = {}
+    return _PARENTHESISED.sub(partial(_hidden, text, known), text)
+
+
+def _is_hidden_name(text: str) -> bool:
+    """Whether what the parser took for a number is a name in the text."""
+    return text.isidentifier() and text not in _WORDS
+
+
+def _hidden(text: str, known: dict[str, bool], found: re.Match[str]) -> str:
+    name = found[1]
+    if _OPERAND_BEFORE.search(text[max(found.start() - _LOOKED_BACK, 0) : found.start()]):
+        return found[0]
+    if name not in known:
+        known[name] = name not in _WORDS and len(known) < _MOST_NAMES and _is_variable(text, name)
+    return found[0].replace(name, "1" * len(name)) if known[name] else found[0]
+
+
+def _is_variable(text: str, name: str) -> bool:
+    """Whether a name is declared or changed as a variable, and stands nowhere for a type."""
+    found = False
+    for each in re.finditer(name, text):
+        before, after = text[max(each.start() - _LOOKED_BACK, 0) : each.start()], text[each.end() : each.end() + 20]
+        if _PART_OF_WORD.search(before[-1:]) or _PART_OF_WORD.search(after[:1]):
+            continue
+        is_alias = after.lstrip().startswith(";") and "typedef" in before.rpartition(";")[2]
+        is_argument = _OPENING.search(before) and _CLOSING.match(after)
+        if is_alias or is_argument or _TYPED.match(after) or _TYPE_WORD.search(before):
+            return False
+        found = found or bool(_CHANGED.match(after) or (_DECLARED.search(before) and _ENDED.match(after)))
+    return found
 
 
 class ExpressionLowering:
@@ -125,6 +180,8 @@ class ExpressionLowering:
 
     def _literal(self, node: _Node) -> nodes.Expression:
         text = self.text(node)
+        if _is_hidden_name(text):
+            return self._name(node)
         digits = text.removeprefix("-").lstrip()  # the parser takes a sign before digits for a part of the number
         value = {"true": 1, "false": 0}.get(text, integer_value(digits))
         if value is not None and digits != text:

@@ -17,6 +17,7 @@ from kernelwright.source import nodes
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import masked, matching, words_of
 from kernelwright.source.lowering import Lowering
+from kernelwright.source.lowering_expressions import unmistakable
 from kernelwright.source.preprocess import Expanded, Place, preprocess
 
 KEPT_TREES = 32
@@ -56,7 +57,7 @@ def read(
     text = "" if language == "triton" else _without_others(source, frozenset(entries)) if entries else source
     expanded = preprocess(text, language, defines=dict(defines))
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
-    root = parser.parse(expanded.text.encode("latin-1")).root_node
+    root = parser.parse(unmistakable(expanded.text).encode("latin-1")).root_node
     return _FileReader(source, expanded, language).read(root)
 
 

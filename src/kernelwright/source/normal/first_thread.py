@@ -6,6 +6,8 @@ for all threads, and a store by the first one behind it. Shared arrays stand at 
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import is_exchange
 from kernelwright.source.edits import Edit, insertion
@@ -192,6 +194,84 @@ def _shared_store(
         draft.edit(inner.yes, f"{kept}[0] = {name};" + "\n" * draft.text(inner.yes).count("\n")),
         insertion(draft.span(last).end, f" __syncthreads(); if ({_PLACE} == 0) {{ {text} }}"),
     ]
+
+
+def store_behind(draft: KernelText) -> list[Edit]:
+    """What the first thread stores of a shared variable that it has just given its value, behind the next barrier."""
+    statements = draft.kernel.body.statements
+    if draft.language == "opencl" or _leaves(draft):
+        return []
+    for each, barrier in pairwise(statements):
+        if isinstance(each, nodes.If) and is_barrier(barrier):
+            try:
+                edits = _stored_behind(draft, each, barrier)
+            except LeftAsIs:
+                continue
+            if edits:
+                return edits
+    return []
+
+
+def _stored_behind(draft: KernelText, node: nodes.If, barrier: nodes.Statement) -> list[Edit]:
+    conditions, block = _innermost(node)
+    for index, each in enumerate(block):
+        match each:
+            case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=own))):
+                stores = block[index + 1 :]
+                if _is_scalar_shared(draft, own) and stores and all(_is_store(draft, s, own) for s in stores):
+                    _refuse_others(draft, *conditions)
+                    text = " ".join(in_one_line(draft.text(s)) for s in stores)
+                    gone = [draft.edit(s, "\n" * draft.text(s).count("\n")) for s in stores]
+                    return [*gone, insertion(draft.span(barrier).end, f" if ({_PLACE} == 0) {{ {text} }}")]
+    return []
+
+
+def _innermost(node: nodes.If) -> tuple[list[nodes.Expression], tuple[nodes.Statement, ...]]:
+    """The conditions of an `if` and of those that end its body, and the body of the last."""
+    conditions = []
+    statements: tuple[nodes.Statement, ...] = (node,)
+    while statements and isinstance(last := statements[-1], nodes.If) and last.no is None:
+        conditions.append(last.condition)
+        statements = last.yes.statements if isinstance(last.yes, nodes.Block) else (last.yes,)
+    return conditions, statements
+
+
+def _is_scalar_shared(draft: KernelText, name: str) -> bool:
+    """Whether it is a shared variable that is given a value once."""
+    own = draft.variables(draft.kernel).get(name)
+    inside = list(nodes.walk(draft.kernel.body))
+    changes = sum(isinstance(e, nodes.Assign | nodes.Update) and name in nodes.assigned_names(e) for e in inside)
+    is_taken = any(isinstance(e, nodes.Unary) and e.operator == "&" and nodes.root_name(e) == name for e in inside)
+    is_shared = isinstance(own, nodes.Declarator) and own.is_shared and not own.extents
+    return is_shared and changes == 1 and not is_taken
+
+
+def _is_store(draft: KernelText, node: nodes.Statement, own: str) -> bool:
+    """Whether a statement only stores what any thread could make, in an array that nothing else touches."""
+    match node:
+        case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Element() as target, value=value)):
+            array = nodes.root_name(target)
+            uses = sum(isinstance(e, nodes.Name) and e.name == array for e in nodes.walk(draft.kernel.body))
+            names = {e.name for part in (target, value) for e in nodes.walk(part) if isinstance(e, nodes.Name)}
+            is_given = any(each.is_pointer and each.name == array for each in draft.kernel.parameters)
+            places = {n.name for n in nodes.walk(node) if isinstance(n, nodes.Name)} & {"threadIdx"}
+            return is_given and uses == 1 and not places and names - {own, str(array)} <= uniform_names(draft) | {
+                e.name for e in _of_the_block(draft)
+            }  # fmt: skip
+    return False
+
+
+def _of_the_block(draft: KernelText) -> list[nodes.Declarator]:
+    """Variables that are made of the block's place and of arguments alone: `const int row = blockIdx.x;`."""
+    changed = nodes.assigned_names(draft.kernel.body)
+    known = uniform_names(draft) | {"blockIdx"}
+    return [
+        each for statement in draft.kernel.body.statements if isinstance(statement, nodes.Declaration)
+        for each in statement.declarators
+        if each.initial is not None and each.name not in changed and not (each.is_pointer or each.extents)
+        and {n.name for n in nodes.walk(each.initial) if isinstance(n, nodes.Name)} <= known
+        and not any(isinstance(n, nodes.Call | nodes.Element | nodes.Unary) for n in nodes.walk(each.initial))
+    ]  # fmt: skip
 
 
 def _number(node: nodes.Expression, thread: int, places: dict[str, nodes.Expression], depth: int) -> int:

@@ -19,12 +19,12 @@ from kernelwright.source.normal.branches import decide_branches, replace_referen
 from kernelwright.source.normal.broadcasts import share_early
 from kernelwright.source.normal.cub import reduce_plainly
 from kernelwright.source.normal.draft import KernelText
-from kernelwright.source.normal.first_thread import gather_shared, share_sums, store_by_first
+from kernelwright.source.normal.first_thread import gather_shared, share_sums, store_behind, store_by_first
 from kernelwright.source.normal.inlining import inline_calls
 from kernelwright.source.normal.instances import instantiate
 from kernelwright.source.normal.macros import drop_conditionals, expand_macros
 from kernelwright.source.normal.objects import copy_fields, split_objects
-from kernelwright.source.normal.slices import order_slices, split_statements
+from kernelwright.source.normal.slices import part_arrays, part_joins
 from kernelwright.source.normal.values import name_results
 from kernelwright.source.normal.walks import head_loops
 from kernelwright.source.syntax import read
@@ -39,8 +39,8 @@ MAX_EXPANSION = 4
 _STEPS: tuple[Callable[[KernelText], list[Edit]], ...] = (
     drop_conditionals, expand_macros, reduce_plainly, resolve_aliases,
     instantiate, inline_calls, decide_branches, replace_references, copy_fields,
-    split_objects, gather_shared, share_sums, store_by_first, share_early, head_loops, name_results,
-    split_statements, order_slices, separate_arrays,
+    split_objects, gather_shared, share_sums, store_by_first, store_behind, share_early, head_loops,
+    part_arrays, part_joins, name_results, separate_arrays,
 )  # fmt: skip
 
 

@@ -1,132 +1,272 @@
-"""One reduction at a time: where threads join two values side by side, one is joined after the other."""
+"""One reduction at a time: where threads join several values side by side, one is joined after the other.
+
+Statements that touch other shared arrays and variables go behind those of the first join, barriers and conditions with
+them: what reaches no other join may be done before or after it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kernelwright.source import nodes
-from kernelwright.source.builtin_functions import is_exchange
+from kernelwright.source.builtin_functions import atomic_operation, barrier_scope, is_exchange
 from kernelwright.source.edits import Edit
 from kernelwright.source.normal.broadcasts import is_barrier
 from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_one_line
+from kernelwright.source.normal.inlining import meets
+from kernelwright.source.span import Span
 
 
-def split_statements(draft: KernelText) -> list[Edit]:
-    """The first `for` or `if` of the kernel's own statements whose statements join different values, as two of them."""
+def part_arrays(draft: KernelText) -> list[Edit]:
+    """The first shared arrays that are declared together, each in a declaration of its own."""
     for each in draft.kernel.body.statements:
         if isinstance(each, nodes.Declaration) and len(each.declarators) > 1 and each.declarators[0].is_shared:
             try:
                 return [_one_each(draft, each)]
             except LeftAsIs:
                 continue
-        inner = each.body if isinstance(each, nodes.Loop) else each.yes if isinstance(each, nodes.If) else None
-        if not isinstance(inner, nodes.Block) or len(inner.statements) < 2 or (isinstance(each, nodes.If) and each.no):
-            continue
-        sets = [_changed(statement) for statement in inner.statements]
-        is_plain = all(isinstance(statement, nodes.Evaluate) for statement in inner.statements)
-        if not is_plain or not _joins(draft, each) or not _are_apart(inner.statements, sets):
-            continue
-        try:
-            head = draft.at(type(each.place.span)(draft.span(each).start, draft.span(inner).start))
-            parts = [f"{in_one_line(head)} {{ {in_one_line(draft.text(s))} }}" for s in inner.statements]
-            lines = "\n" * draft.text(each).count("\n")
-            return [draft.edit(each, " ".join(parts) + lines)]
-        except LeftAsIs:
-            continue
     return []
 
 
 def _one_each(draft: KernelText, node: nodes.Declaration) -> Edit:
     """Shared arrays, each in a declaration of its own."""
     start = draft.span(node).start
-    head = draft.at(type(node.place.span)(start, draft.span(node.declarators[0]).start))
+    head = draft.at(Span(start, draft.span(node.declarators[0]).start))
     lines = "\n" * draft.text(node).count("\n")
     return draft.edit(
         node, " ".join(f"{in_one_line(head)} {in_one_line(draft.text(d))};" for d in node.declarators) + lines
     )
 
 
-def _joins(draft: KernelText, node: nodes.Node) -> bool:
-    """Whether a statement exchanges values, or touches shared memory."""
-    shared = {d.name for d in nodes.walk(draft.kernel.body) if isinstance(d, nodes.Declarator) and d.is_shared}
-    return any(
-        (isinstance(each, nodes.Call) and is_exchange(each.function))
-        or (isinstance(each, nodes.Name) and each.name in shared)
+def part_joins(draft: KernelText) -> list[Edit]:
+    """The first joins that share loops and conditions, one behind the other."""
+    statements, shared = draft.kernel.body.statements, _shared_arrays(draft)
+    at = 0
+    while at < len(statements):
+        run = _joining_run(draft, statements[at:], shared) if _gives(draft, statements[at], shared) else ()
+        try:
+            edits = _parted(draft, run, statements[at + len(run) :], shared) if run else []
+        except LeftAsIs:
+            edits = []
+        if edits:
+            return edits
+        at += len(run) or 1
+    return []
+
+
+def _shared_arrays(draft: KernelText) -> dict[str, nodes.Declarator]:
+    return {
+        each.name: each for each in nodes.walk(draft.kernel.body)
+        if isinstance(each, nodes.Declarator) and each.is_shared and each.extents and not each.is_pointer
+    }  # fmt: skip
+
+
+def _joining_run(
+    draft: KernelText, statements: Sequence[nodes.Statement], shared: Collection[str]
+) -> Sequence[nodes.Statement]:
+    """The first statements, as far as they only compute, exchange, wait, and use shared arrays that are declared."""
+    last = 0
+    for index, each in enumerate(statements):
+        gives = _gives(draft, each, shared)
+        reads = isinstance(each, nodes.Loop) and _only_reads(each, shared)
+        is_walk = isinstance(each, nodes.Loop) and not gives and not reads
+        is_late = isinstance(each, nodes.Declaration) and any(d.is_shared for d in each.declarators)
+        if is_walk or is_late or not all(_is_of_join(draft, inner, shared) for inner in nodes.walk(each)):
+            break
+        if gives or reads or (is_barrier(each) and index == last):
+            last = index + 1
+    return statements[:last]
+
+
+def _only_reads(node: nodes.Loop, shared: Collection[str]) -> bool:
+    """Whether each thread walks over what all have left in shared memory: `for (...) s += part[w];`."""
+    roots = {nodes.root_name(each) for each in nodes.walk(node) if isinstance(each, nodes.Element)}
+    return bool(roots) and roots <= set(shared)
+
+
+def _is_of_join(draft: KernelText, node: nodes.Node, shared: Collection[str]) -> bool:
+    match node:
+        case nodes.Return() | nodes.Jump() | nodes.OpaqueStatement() | nodes.OpaqueExpression() | nodes.MethodCall():
+            return False
+        case nodes.Call(function=name) if (helper := draft.helpers.get(name)) is not None:
+            waits = any(
+                isinstance(each, nodes.Call) and barrier_scope(each.function) for each in nodes.walk(helper.body)
+            )
+            return not waits and not any(each.is_pointer or each.is_reference for each in helper.parameters)
+        case nodes.Call(function=name):
+            return not atomic_operation(name)
+        case nodes.Assign(target=target) | nodes.Update(operand=target):
+            return isinstance(target, nodes.Name) or nodes.root_name(target) in shared
+        case nodes.Unary(operator="&" | "*"):
+            return False
+        case nodes.Declarator():
+            return not (node.is_pointer or node.is_reference or node.extents)
+    return True
+
+
+def _gives(draft: KernelText, node: nodes.Statement, shared: Collection[str]) -> bool:
+    """Whether threads give each other something in a statement."""
+    for each in nodes.walk(node):
+        if isinstance(each, nodes.Assign) and nodes.root_name(each.target) in shared:
+            return True
+        if isinstance(each, nodes.Call):
+            helper = draft.helpers.get(each.function)
+            if is_exchange(each.function) or (helper is not None and meets(draft, helper)):
+                return True
+    return False
+
+
+def _parted(
+    draft: KernelText,
+    run: Sequence[nodes.Statement],
+    later: Sequence[nodes.Statement],
+    shared: Mapping[str, nodes.Declarator],
+) -> list[Edit]:
+    whole = Span(draft.span(run[0]).start, draft.span(run[-1]).end)
+    in_one_line(draft.at(whole))  # refused: a conditional in it
+    groups = _groups(run, _data(draft, run, shared))
+    runs = [found for each in run if (found := _touched(each, groups))]
+    if len(groups) < 2 or (all(len(each) == 1 for each in runs) and _is_in_order([next(iter(each)) for each in runs])):
+        return []
+    order = list(dict.fromkeys(number for each in runs for number in sorted(each)))
+    texts, edits = [], []
+    for number in order:
+        texts += [_only(draft, each, groups, number, is_first=number == order[0]) for each in run]
+        if number != order[-1]:
+            kept, replaced = _kept(draft, [each for name, each in shared.items() if name in groups[number]], later)
+            texts.append(kept)
+            edits += replaced
+    return [Edit(whole, " ".join(filter(None, texts)) + "\n" * draft.at(whole).count("\n")), *edits]
+
+
+def _is_in_order(numbers: Sequence[int]) -> bool:
+    """Whether equal numbers stand beside each other."""
+    changes = [number for index, number in enumerate(numbers) if index == 0 or numbers[index - 1] != number]
+    return len(changes) == len(set(changes))
+
+
+def _leaves_of(node: nodes.Statement) -> Iterator[nodes.Declaration | nodes.Evaluate]:
+    """The statements that do something; what decides whether and how often is checked to be the same for all joins."""
+    match node:
+        case nodes.Declaration() | nodes.Evaluate():
+            yield node
+        case nodes.Block(statements=statements):
+            for each in statements:
+                yield from _leaves_of(each)
+        case nodes.If(yes=yes, no=no):
+            yield from _leaves_of(yes)
+            yield from _leaves_of(no) if no is not None else ()
+        case nodes.Loop(body=body):
+            yield from _leaves_of(body)
+
+
+def _names(node: nodes.Node | None) -> set[str]:
+    return {each.name for each in nodes.walk(node) if isinstance(each, nodes.Name)} if node is not None else set()
+
+
+def _data(draft: KernelText, run: Sequence[nodes.Statement], shared: Collection[str]) -> set[str]:
+    """Shared arrays, and variables that change or are made of what changes.
+
+    Raises:
+        LeftAsIs: conditions or loops depend on them, or a loop counts in a variable from outside.
+    """
+    leaves = [each for statement in run for each in _leaves_of(statement)]
+    found = {*shared, *(name for each in leaves for name in nodes.assigned_names(each))}
+    size = -1
+    while len(found) != size:
+        size = len(found)
+        found |= {d.name for each in leaves if isinstance(each, nodes.Declaration) for d in each.declarators
+                  if _names(d.initial) & found or _exchanges(draft, d.initial)}  # fmt: skip
+    for each in (inner for statement in run for inner in nodes.walk(statement)):
+        parts: tuple[nodes.Node | None, ...] = ()
+        if isinstance(each, nodes.Loop):
+            own = nodes.assigned_names(each.update) if each.update is not None else set()
+            begun = (nodes.declared_names(each.initial) | nodes.assigned_names(each.initial)) if each.initial else set()
+            if each.word != "for" or not own <= begun:
+                raise LeftAsIs("a loop counts in a variable from outside")
+            parts = (each.initial, each.condition, each.update)
+        elif isinstance(each, nodes.If | nodes.Conditional):
+            parts = (each.condition,)
+        if any(_names(part) & found for part in parts):
+            raise LeftAsIs("a condition depends on what is joined")
+    return found
+
+
+def _exchanges(draft: KernelText, node: nodes.Expression | None) -> bool:
+    return node is not None and any(
+        isinstance(each, nodes.Call) and (is_exchange(each.function) or each.function in draft.helpers)
         for each in nodes.walk(node)
     )
 
 
-def _changed(node: nodes.Node) -> frozenset[str]:
-    """Variables and arrays that a statement changes."""
-    roots = {nodes.root_name(each.target) for each in nodes.walk(node) if isinstance(each, nodes.Assign)}
-    return (nodes.assigned_names(node) | {name for name in roots if name is not None}) - nodes.declared_names(node)
-
-
-def _used(node: nodes.Node) -> set[str]:
-    return {each.name for each in nodes.walk(node) if isinstance(each, nodes.Name)}
-
-
-def _are_apart(statements: Sequence[nodes.Statement], changed: Sequence[frozenset[str]]) -> bool:
-    """Whether no statement uses what another one changes."""
-    return all(
-        changed[i].isdisjoint(_used(other))
-        for i in range(len(statements))
-        for j, other in enumerate(statements)
-        if i != j
-    )
-
-
-def order_slices(draft: KernelText) -> list[Edit]:
-    """Statements in which threads join two values side by side, one value after the other."""
-    statements = draft.kernel.body.statements
-    inside = [index for index, each in enumerate(statements)
-              if not isinstance(each, nodes.Declaration) and (_joins(draft, each) or is_barrier(each))]  # fmt: skip
-    if len(inside) < 4:
-        return []
-    first = inside[0]
-    last = first
-    while last + 1 < len(statements) and _is_part(draft, statements[last + 1]):
-        last += 1
-    window = statements[first : last + 1]
-    groups = _groups(window)
-    if len(groups) < 2 or _is_ordered(window, groups):
-        return []
-    try:
-        pieces = [in_one_line(draft.text(each)) for group in groups for each in window
-                  if is_barrier(each) or _changed(each) <= group]  # fmt: skip
-        span = type(window[0].place.span)(draft.span(window[0]).start, draft.span(window[-1]).end)
-        return [Edit(span, " ".join(pieces) + "\n" * draft.at(span).count("\n"))]
-    except LeftAsIs:
-        return []
-
-
-def _is_part(draft: KernelText, node: nodes.Statement) -> bool:
-    """Whether a statement joins values, or sets a variable to a number first."""
-    match node:
-        case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(), value=nodes.Literal())):
-            return True
-        case nodes.Declaration():
-            return False
-    return _joins(draft, node) or is_barrier(node)
-
-
-def _groups(window: Sequence[nodes.Statement]) -> list[frozenset[str]]:
-    """What is changed there, by what must stay together; in the order of first use."""
-    everything = frozenset(name for each in window for name in _changed(each))
-    groups: list[frozenset[str]] = []
-    for each in window:
-        own = frozenset(_used(each) & everything)
-        if not own:
-            continue
-        touching = [group for group in groups if group & own]
-        at = groups.index(touching[0]) if touching else len(groups)
-        merged = own.union(*touching)
-        groups = [group for group in groups if group not in touching]
-        groups.insert(at, merged)
+def _groups(run: Sequence[nodes.Statement], data: Collection[str]) -> list[set[str]]:
+    """Names that statements use together."""
+    groups: list[set[str]] = []
+    for leaf in (each for statement in run for each in _leaves_of(statement)):
+        own = {d.name for d in leaf.declarators} if isinstance(leaf, nodes.Declaration) else set()
+        used = (_names(leaf) | own) & set(data)
+        if used:
+            groups = [each for each in groups if not each & used] + [
+                used.union(*(each for each in groups if each & used))
+            ]
     return groups
 
 
-def _is_ordered(window: Sequence[nodes.Statement], groups: Sequence[frozenset[str]]) -> bool:
-    order = [next(i for i, group in enumerate(groups) if _changed(each) <= group)
-             for each in window if not is_barrier(each) and _changed(each)]  # fmt: skip
-    return order == sorted(order)
+def _touched(node: nodes.Statement, groups: Sequence[set[str]]) -> set[int]:
+    used = set()
+    for leaf in _leaves_of(node):
+        used |= _names(leaf) | ({d.name for d in leaf.declarators} if isinstance(leaf, nodes.Declaration) else set())
+    return {index for index, each in enumerate(groups) if each & used}
+
+
+def _only(draft: KernelText, node: nodes.Statement, groups: Sequence[set[str]], number: int, *, is_first: bool) -> str:
+    """A statement with what belongs to one join; what belongs to none stays: barriers, places, conditions."""
+    match node:
+        case nodes.Block(statements=statements):
+            inner = " ".join(filter(None, (_only(draft, each, groups, number, is_first=True) for each in statements)))
+            return f"{{ {inner} }}" if inner else ""
+        case nodes.If(condition=condition, yes=yes, no=no):
+            chosen = _only(draft, yes, groups, number, is_first=True)
+            other = _only(draft, no, groups, number, is_first=True) if no is not None else ""
+            if not chosen and not other:
+                return ""
+            return f"if ({draft.text(condition)}) {chosen or ';'}" + (f" else {other}" if other else "")
+        case nodes.Loop(body=body):
+            inner = _only(draft, body, groups, number, is_first=True)
+            return in_one_line(draft.at(Span(draft.span(node).start, draft.span(body).start))) + inner if inner else ""
+        case nodes.Declaration() | nodes.Evaluate():
+            touched = _touched(node, groups)
+            is_kept = number in touched or (not touched and (is_first or isinstance(node, nodes.Evaluate)))
+            return in_one_line(draft.text(node)) if is_kept else ""
+    raise LeftAsIs("a statement that does something else")
+
+
+def _kept(
+    draft: KernelText, arrays: Sequence[nodes.Declarator], later: Sequence[nodes.Statement]
+) -> tuple[str, list[Edit]]:
+    """The first element of a join's array as a variable, where all that is read of it before it changes is that."""
+    if len(arrays) != 1 or len(arrays[0].extents) != 1:
+        return "", []
+    own = arrays[0].name
+    name = draft.fresh(f"{own}_first")
+    edits: list[Edit] = []
+    for statement in later:
+        inside = list(nodes.walk(statement))
+        if any(isinstance(each, nodes.Assign | nodes.Update) and _changed(each) == own for each in inside):
+            break
+        firsts = [each for each in inside if _is_first_of(each, own)]
+        if len(firsts) != sum(isinstance(each, nodes.Name) and each.name == own for each in inside):
+            return "", []
+        edits += [draft.edit(each, name) for each in firsts]
+    return (f"const {arrays[0].c_type} {name} = {own}[0];", edits) if edits else ("", [])
+
+
+def _is_first_of(node: nodes.Node, array: str) -> bool:
+    match node:
+        case nodes.Element(base=nodes.Name(name=name), index=nodes.Literal(value=0)):
+            return name == array
+    return False
+
+
+def _changed(node: nodes.Assign | nodes.Update) -> str | None:
+    return nodes.root_name(node.target if isinstance(node, nodes.Assign) else node.operand)

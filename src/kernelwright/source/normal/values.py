@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit
 from kernelwright.source.normal.draft import KernelText, LeftAsIs
@@ -9,14 +11,17 @@ from kernelwright.source.normal.inlining import meets
 
 
 def name_results(draft: KernelText) -> list[Edit]:
-    """The first `s = sum_of_block(s) / n;` of the kernel's own statements, as `const float s_2 = ...`."""
+    """The first `s = sum_of_block(s) / n;` of the kernel's own statements, as `const float s_2 = ...`.
+
+    So, too, `s = total / n;` behind a loop that changed `s`.
+    """
     statements = draft.kernel.body.statements
     for index, each in enumerate(statements):
         match each:
             case nodes.Evaluate(
                 expression=nodes.Assign(operator="=", target=nodes.Name(name=name), value=value) as assign
             ):
-                if not _reduces(draft, value, name):
+                if not _reduces(draft, value, name) and not _is_new(value, name, statements[:index]):
                     continue
                 try:
                     edits = _named(draft, assign, name, statements[index + 1 :])
@@ -34,6 +39,12 @@ def _reduces(draft: KernelText, value: nodes.Expression, name: str) -> bool:
         and any(isinstance(n, nodes.Name) and n.name == name for a in each.arguments for n in nodes.walk(a))
         for each in nodes.walk(value)
     )  # fmt: skip
+
+
+def _is_new(value: nodes.Expression, name: str, before: Sequence[nodes.Statement]) -> bool:
+    """Whether a variable that a loop has changed is given a value that is not made of the one it had."""
+    is_own = any(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(value))
+    return not is_own and any(isinstance(each, nodes.Loop) and name in nodes.assigned_names(each) for each in before)
 
 
 def _named(draft: KernelText, assign: nodes.Assign, name: str, later: tuple[nodes.Statement, ...]) -> list[Edit]:

@@ -16,6 +16,7 @@ from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import barrier_scope, is_exchange, math_function
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.loop_reductions import Operation
+from kernelwright.tactics.common.signs import never_negative
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 
 MAX_STEPS = 400_000
@@ -35,6 +36,8 @@ class _Part:
     """None for one thread's own value."""
     identity: str = ""
     """`zero` or `low` for a constant that is no thread's."""
+    is_positive: bool = False
+    """Whether the values are known not to be below zero: zero then changes no maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ def joins_block(
     own: str,
     *,
     shared: Collection[str] = (),
+    is_positive: bool = False,
 ) -> tuple[Operation, bool] | None:
     """How a function joins the values of a block, and whether it stores the result by a pointer; None: it does not.
 
@@ -92,9 +96,10 @@ def joins_block(
         arguments: integer arguments, by parameter.
         own: the parameter that holds the thread's value.
         shared: pointer parameters that are given shared memory, whatever their type says.
+        is_positive: whether no thread's value is below zero.
     """
     key = _key(function, functions, size, arguments, own), tuple(sorted(shared))
-    return _asked(_Question(key, function, functions, size, arguments, own, frozenset(shared)))
+    return _asked(_Question(key, function, functions, size, arguments, own, frozenset(shared), is_positive))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,7 @@ class _Question:
     arguments: Mapping[str, int] = field(compare=False)
     own: str
     shared: frozenset[str]
+    is_positive: bool
 
 
 def _key(
@@ -180,7 +186,7 @@ def joining_calls(
     """
     functions = {each.name: each for each in tree.functions}
     shared = _given_away(kernel, functions)
-    macros = {each.name: each.value for each in tree.expanded.macros.values() if each.is_parameter and each.value}
+    numbers = _numbers(tree)
     found = []
     for node in nodes.walk(kernel.body):
         if not isinstance(node, nodes.Call) or node.function not in functions:
@@ -195,10 +201,24 @@ def joining_calls(
             continue
         if not node.place.is_exact:
             raise Unfit(f"{node.function} is called by a macro")
-        result = _joined_by(functions, functions[node.function], node, size, shared, macros)
+        result = _joined_by(functions, functions[node.function], node, size, shared, numbers, kernel)
         if result is None:
             raise Unfit(f"{node.function} is no plain sum, product, max or min over a block")
         found.append((node, *result))
+    return found
+
+
+def _numbers(tree: nodes.SyntaxTree) -> dict[str, int]:
+    """Macros and constants of the file that are whole numbers, by name."""
+    found = {each.name: each.value for each in tree.expanded.macros.values() if each.is_parameter and each.value}
+    anyone = _Thread(_Block(1, {}), 0)
+    for each in tree.constants:
+        try:
+            next(_value(anyone, each.value, dict(found)))
+        except StopIteration as end:
+            found |= {each.name: end.value} if isinstance(end.value, int) else {}
+        except Unfit:
+            continue
     return found
 
 
@@ -222,11 +242,13 @@ def _joined_by(
     call: nodes.Call,
     size: int,
     shared: Collection[str],
-    macros: Mapping[str, int],
+    known: Mapping[str, int],
+    kernel: nodes.Function,
 ) -> tuple[Operation, bool] | None:
-    numbers = dict(macros)
+    numbers = dict(known)
     given: set[str] = set()
     own = ""
+    is_positive = False
     for parameter, argument in zip(function.parameters, call.arguments, strict=False):
         if parameter.is_pointer:
             if isinstance(argument, nodes.Name) and argument.name in shared:
@@ -240,9 +262,10 @@ def _joined_by(
             return None
         else:
             own = parameter.name
+            is_positive = never_negative(argument, kernel, functions, call)
     if not own or next(p.c_type for p in function.parameters if p.name == own) not in ("float", "double", "int"):
         return None
-    return joins_block(function, functions, size, numbers, own, shared=given)
+    return joins_block(function, functions, size, numbers, own, shared=given, is_positive=is_positive)
 
 
 def _is_whole(value: _Value, everyone: frozenset[int]) -> bool:
@@ -255,7 +278,7 @@ def _all_threads(block: _Block, question: _Question) -> list[_Value]:
         scope: dict[str, _Value] = dict(question.arguments)
         for parameter in question.function.parameters:
             if parameter.name == question.own:
-                scope[parameter.name] = _Part(frozenset((thread,)), None)
+                scope[parameter.name] = _Part(frozenset((thread,)), None, is_positive=question.is_positive)
             elif parameter.is_pointer:
                 is_out = parameter.space == "global" and parameter.name not in question.shared
                 scope[parameter.name] = _SharedElement("out" if is_out else parameter.name, 0)
@@ -555,17 +578,24 @@ _IDENTITY: Mapping[Operation, str] = {"sum": "zero", "max": "low", "min": "high"
 def _joined(operation: Operation, left: _Value, right: _Value) -> _Part:
     parts = [_constant(str(each)) if isinstance(each, int) else each for each in (left, right)]
     kept = []
+    if operation in ("max", "min") and parts[0] == parts[1] == _Part(frozenset(), None, "zero"):
+        return parts[0]  # two lanes without a value
+    is_positive = any(isinstance(each, _Part) and each.is_positive for each in parts)
+    neutral = (_IDENTITY.get(operation), "zero" if is_positive and operation == "max" else "")
     for each in parts:
         if not isinstance(each, _Part) or each.operation not in (None, operation):
             raise Unfit("values are joined by several operations")
-        if each.identity and each.identity != _IDENTITY.get(operation):
+        if each.identity and each.identity not in neutral:
             raise Unfit("a constant is joined with the values")
         if not each.identity:
             kept.append(each)
     threads: frozenset[int] = frozenset().union(*(each.threads for each in kept))
     if len(kept) == 2 and operation in ("sum", "product") and kept[0].threads & kept[1].threads:
         threads |= _SPOILED  # counted twice: fine where nobody looks, as in the upper lanes of a shuffle
-    return _Part(threads, operation if len(kept) == 2 else kept[0].operation) if kept else parts[0]  # type: ignore[return-value]
+    if not kept:
+        return parts[0]  # type: ignore[return-value]
+    joined = operation if len(kept) == 2 else kept[0].operation
+    return _Part(threads, joined, is_positive=all(each.is_positive for each in kept))
 
 
 def _chosen(test: _Compared, yes: _Value, no: _Value) -> _Part:

@@ -19,6 +19,7 @@ from kernelwright.tactics.vectors.loops import refuse_place_as_data
 from kernelwright.template.header import expressions
 
 _POWERS = (32, 64, 128, 256, 512, 1024)
+_FLOATING = re.compile(r"float|double|half")
 _MORE = {"x": (1, 4, 8, 16, *_POWERS), "y": (1, 2, 4, 8, 16, 32), "z": (1, 2, 4, 8)}
 
 
@@ -76,6 +77,8 @@ def _lift_macro(subject: Subject, literal: LiteralFact) -> Rewrite:
     is_pow2 = literal.value & (literal.value - 1) == 0
     if not is_pow2:
         raise Unfit("the block is no power of two; why is not known")
+    _refuse_places_as_data(subject, literal)
+    refuse_own_values(subject)
     by_block = [a for a in facts.accesses if a.kind != "read" and a.space == "global" and a.element is not None
                 and any(n.startswith("block.") for n in a.element.names)]  # fmt: skip
     low = literal.value if by_block else 32
@@ -110,6 +113,51 @@ def _lift_macro(subject: Subject, literal: LiteralFact) -> Rewrite:
         Effect(1.15, "threads and blocks that run at once"),
         properties=subject.properties,
     )
+
+
+def _refuse_places_as_data(subject: Subject, literal: LiteralFact) -> None:
+    """Neither the macro nor a thread's place may be a part of what is computed; both may index, count and decide.
+
+    Raises:
+        Unfit: one is.
+    """
+    for function in (subject.analysis.function, *subject.helpers):
+        declared = [each for each in nodes.walk(function.body) if isinstance(each, nodes.Declarator)]
+        places = {literal.name}
+        for each in declared:  # in their order: a place is made of places before it
+            if each.initial is not None and not each.is_pointer and _is_data(each.initial, literal, places):
+                places.add(each.name)
+        floats = {each.name for each in declared if _FLOATING.search(each.c_type) and not each.is_pointer}
+        places -= floats
+        values = [each.initial for each in declared if each.name in floats and not each.extents]
+        for node in nodes.walk(function.body):
+            match node:
+                case nodes.Assign(target=nodes.Name(name=name), value=value) if name in floats:
+                    values.append(value)
+                case nodes.Assign(target=nodes.Element() | nodes.Unary(), value=value):
+                    values.append(value)
+        if any(each is not None and _is_data(each, literal, places) for each in values):
+            raise Unfit("the thread's place or the block's size is a part of what it computes")
+
+
+def _is_data(node: nodes.Node, literal: LiteralFact, places: set[str]) -> bool:
+    """Whether a value is made of a place, the block's size or one of the names; indices and conditions do not count."""
+    match node:
+        case nodes.Name(name=name) if name in places:
+            return True
+        case nodes.Literal(place=place) if place.span in literal.uses:
+            return True
+        case nodes.Binary(operator=operator) if operator in ("<", "<=", ">", ">=", "==", "!=", "&&", "||"):
+            return False
+        case nodes.Call(function=name) if is_exchange(name):
+            return False
+        case nodes.Element(base=base):
+            return _is_data(base, literal, set())
+        case nodes.Conditional(yes=yes, no=no):
+            return _is_data(yes, literal, places) or _is_data(no, literal, places)
+    if query_text(node).startswith(("threadIdx.", "get_local_id(")):
+        return True
+    return any(_is_data(each, literal, places) for each in nodes.children(node))
 
 
 def _kernels_that_use(subject: Subject, macro: str) -> set[str]:
@@ -177,7 +225,7 @@ def _refuse_reliance(subject: Subject, size: int) -> None:
             sides = (each.left, each.right)
             if any(side.constant not in (None, 0) for side in sides) and any("thread." in str(side) for side in sides):
                 raise Unfit("a condition compares the thread's place with a number")
-    _refuse_own_values(subject)
+    refuse_own_values(subject)
     _refuse_size_as_data(subject.analysis.function.body)
     _refuse_certain_places(subject)
     sharing = {index for access in facts.accesses if access.space == "shared" for index in access.loops}
@@ -250,7 +298,7 @@ def _refuse_certain_places(subject: Subject) -> None:
             raise Unfit("it reads what a neighbour left")
 
 
-def _refuse_own_values(subject: Subject) -> None:
+def refuse_own_values(subject: Subject) -> None:
     """What one thread makes in a loop of the block may only be joined: with more threads it is of other elements.
 
     Raises:

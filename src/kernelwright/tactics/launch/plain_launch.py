@@ -20,6 +20,7 @@ from kernelwright.tactics.common.block_functions import refuse_asking_helpers
 from kernelwright.tactics.common.iteration_domain import expression_of, require_independent
 from kernelwright.tactics.common.launches import AXES, extents, is_number, only_shape
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
+from kernelwright.tactics.launch.single_elements import single_elements
 from kernelwright.tactics.launch.warp_rows import one_warp_a_block, without_bounds
 from kernelwright.tactics.scalar.invariants import is_repeatable
 
@@ -46,7 +47,7 @@ def _apply_plainly(tactic: Tactic, subject: Subject) -> Rewrite | NotApplicable:
 def _plain_forms(subject: Subject) -> Iterator[Subject]:
     """The kernel with plainer launches, in normal form too."""
     for each in filter(None, (subject, subject.normal)):
-        for plain_form in (plain_subject, one_warp_a_block):
+        for plain_form in (plain_subject, one_warp_a_block, single_elements):
             try:
                 yield plain_form(each)
             except Unfit:
