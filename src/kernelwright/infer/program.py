@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -159,10 +159,10 @@ def infer_program(folder: Path, suffixes: tuple[str, ...]) -> Inferred:
 
 
 def _sizes_of(
-    launches: Iterable[ProgramLaunch], known: Mapping[str, tuple[KernelParameter, ...]], host: HostProgram,
+    launches: Sequence[ProgramLaunch], known: Mapping[str, tuple[KernelParameter, ...]], host: HostProgram,
     language: Language,
 ) -> dict[str, int]:  # fmt: skip
-    """Names of the host that kernels get by value; all others are plain numbers."""
+    """Names of the host that kernels get by value, no block's extents; all others are plain numbers."""
     found: dict[str, int] = {}
     for each in launches:
         for parameter, passed in zip(known[each.kernel], each.actuals, strict=False):
@@ -171,7 +171,8 @@ def _sizes_of(
                 for name in re.findall(r"[A-Za-z_]\w*", passed):
                     if host.sizes.get(name, 0) > 1:
                         found[name] = host.sizes[name]
-    return found
+    blocks = {name for each in launches for text in each.block for name in _names(text)}
+    return {name: value for name, value in found.items() if name not in blocks}
 
 
 class _Program:

@@ -40,7 +40,7 @@ def device_text(source: bytes, language: Language) -> bytes:
         for each in tree.functions
         if not each.is_kernel and not _is_of_device(source, each)
     ]
-    waiting += [(place.span, names) for place, names in tree.variables if place.is_exact]
+    waiting += [(_with_template(source, each.span), names) for each, names in tree.variables if each.is_exact]
     waiting += _whole_structs(source, tree.structs)
     while True:
         blanked = _without(source, [span for span, _ in waiting])
