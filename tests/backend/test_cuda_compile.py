@@ -241,6 +241,10 @@ def test_headers_of_the_toolkit_are_found(compiled):
             "#include <limits>\n#include <type_traits>",
             "std::numeric_limits<std::conditional_t<1, float, int>>::infinity()",
         ),
+        (
+            "#include <type_traits>",
+            "sizeof(std::common_type_t<int, const float &>) + sizeof(std::aligned_storage<12, 16>::type)",
+        ),
         ("#include <algorithm>\n#include <utility>", "std::max(x[0], (float)(uint)1)"),
         ("#include <cuda_runtime.h>\n#include <stdio.h>\n#include <cassert>", "(assert(x[0] > 0), 1)"),
         ("#include <cuda/std/cstdint>\n#include <cstdint>\n#include <cuda/std/limits>", "(int64_t)x[0]"),

@@ -10,6 +10,7 @@ import pytest
 from kernelwright.errors import SpecError
 from kernelwright.infer.problem_files import check_loads, files_of
 from kernelwright.infer.program import infer_program
+from kernelwright.infer.text.host import divided
 from kernelwright.infer.text.host_program import HostProgram, read_host, run_words
 from short_command import COMMAND
 
@@ -204,6 +205,115 @@ def test_launches_of_several_styles_are_read(tmp_path: Path) -> None:
     assert (host.sizes["count"], host.sizes["THREADS"]) == (5000, 256)
     assert (in_loops.grid, in_loops.block, in_loops.actuals[2]) == (("1024 // 64",), ("64",), "1024")
     assert (last.grid, last.block) == (("N // 256",), ("256",))
+
+
+PARTS_CUH = """
+#include <chrono>
+using namespace std::chrono;
+struct Params {
+  int threads, rows;
+  Params(int argc, char **argv) {
+    threads = 128;
+    rows = 300;
+    while (getopt(argc, argv, "t:") >= 0) threads = atoi(optarg);
+  }
+};
+int cols = 5;
+constexpr int parts(int n, int m) { return (n + m - 1) / m; }
+template <typename T>
+struct Pair { T first, second; };
+"""
+KERNELS_CU = """
+#include "parts.cuh"
+#define LAUNCH(K, T, N) K<T, N><<<blocks, p->threads, N * sizeof(T)>>>
+template <typename T, int N>
+__global__ void gather(const T *from, T *to, const int *places, int rows, int cols) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < rows) to[i] = std::max(from[i * places[i] % cols], T(N));
+}
+void run(const float *from, float *to, int *places, std::vector<float> &host, const Params *p, bool odd) {
+  static const int WIDE = 2;
+  int cols = host.size();
+  int blocks = parts(p->rows, p->threads);
+  LAUNCH(gather, float, WIDE * (1 << (WIDE + 1)))(odd ? from : to, odd ? to : from, places, p->rows, cols & 0x1ff0);
+}
+"""
+PARTS_MAIN_CPP = """
+#include <cuda_runtime.h>
+#include "parts.cuh"
+template <typename T> T *made(size_t count) { T *array; cudaMalloc(&array, count * sizeof(T)); return array; }
+int main(int argc, char **argv) {
+  float *a, *b;
+  int *places;
+  Params p(argc, argv);
+  std::vector<float> host(4097);
+  cudaMalloc((void **)&a, p.rows * 32 * sizeof(float));
+  cudaMalloc((void **)&b, sizeof(float) * p.rows);
+  cudaMallocManaged(&places, 4 * p.rows);
+  run(a, b, places, host, &p, false);
+}
+"""
+
+
+def test_a_program_in_several_files_is_read_with_the_sizes_of_its_allocations(tmp_path: Path) -> None:
+    folder = _program(tmp_path, parts__cuh=PARTS_CUH, kernels__cu=KERNELS_CU, main__cpp=PARTS_MAIN_CPP)
+    found = infer_program(folder, (".cu",))
+    files = files_of(found)[0]
+    check_loads(found.file, found.entry, files)
+    known = {each.name: each for each in found.arguments}
+    assert found.file.name == "kernels.cu"
+    assert (found.launches[0].grid, found.launches[0].block) == (("((ceil_div(rows, 128)))",), ("128",))
+    assert found.launches[0].shared_bytes == "64"
+    assert dict(found.sizes)["rows"] == 300
+    assert (known["from_"].role, known["from_"].shape, known["from_"].note) == ("input", ("rows * 32",), "")
+    assert known["to"].shape == ("rows",)
+    assert known["cols"].value == "4096"
+    text = files["kernels.cu"].decode()
+    assert "T(" not in text.partition("__global__")[2]
+    for gone in ("Params", "chrono", "int cols = 5", "Pair"):
+        assert gone not in text
+    assert text.startswith("#include <algorithm>")
+
+
+def test_what_a_launch_passes_twice_is_two_arrays(tmp_path: Path) -> None:
+    source = SQUARES_CU.replace("(d_x, d_y, n, 0.5f)", "(d_y + n, d_y, n, 0.5f)")
+    folder = _program(tmp_path, main__cu=source, Makefile="run: main\n\t./$(program) 1000 10\n")
+    found = infer_program(folder, (".cu",))
+    check_loads(found.file, found.entry, files_of(found)[0])
+    assert found.launches[0].arguments[:2] == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [("return wide(n, m);", "wide"), ("if (n) return m; return n;", "wide"), ("return n - (m & unknown);", "unknown")],
+    ids=["a function that calls itself", "a function that chooses", "bits that are not known"],
+)
+def test_functions_of_the_host_that_are_not_followed_are_told(body: str, message: str, tmp_path: Path) -> None:
+    source = STYLES_CU.replace("int main", f"int wide(int n, int m) {{ {body} }}\nint main").replace(
+        "<<<outside, 256>>>", "<<<wide(N, 256), 256>>>"
+    )
+    host = HostProgram(read_host(_program(tmp_path, main__cu=source) / "main.cu"), ("5000",))
+    with pytest.raises(SpecError, match="how a kernel is launched here is not read") as caught:
+        list(host.launches({"shift": 3, "add": 3}))
+    assert message in caught.value.message
+
+
+def test_programs_for_gpus_are_larger_than_those_for_any_device(tmp_path: Path) -> None:
+    source = SQUARES_CU.replace("atoi(argv[1])", "67108864")
+    folder = _program(tmp_path, main__cu=source, Makefile="run: main\n\t./$(program) 1000 10\n")
+    found = infer_program(folder, (".cu",))
+    assert 1 << 26 < found.array_bytes <= 1 << 27
+
+
+@pytest.mark.parametrize(
+    ("total", "part", "expected"),
+    [
+        ("(n + 3) * 4", "4", "n + 3"), ("4 * n * m", "4", "n * m"), ("((n * 2) * 4)", "4", "n * 2"),
+        ("n + 3 * 4", "4", "ceil_div(n + 3 * 4, 4)"), ("4 * n // m", "4", "ceil_div(4 * n // m, 4)"),
+    ],
+)  # fmt: skip
+def test_a_factor_is_left_out_of_products_only(total: str, part: str, expected: str) -> None:
+    assert divided(total, part) == expected
 
 
 def _init(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -25,6 +25,7 @@ class Rows:
 
 ONE = {"m": "in float32 rows,cols", "out": "out float32 rows", "rows": "int32 =rows", "cols": "int32 =cols"}
 ALL = {"m": "in float32 rows,cols", "out": "out float32 rows,cols", "rows": "int32 =rows", "cols": "int32 =cols"}
+SCALARS = {"rows": "int32 =rows", "cols": "int32 =cols"}
 SIZES = [{"rows": 9, "cols": 37}, {"rows": 1, "cols": 1}, {"rows": 4, "cols": 64}, {"rows": 33, "cols": 5}]
 
 CASES = (
@@ -137,6 +138,58 @@ __kernel void f(__global const int *m, __global int *out, int rows, int cols) {
   for (int c = 0; c < cols; ++c) s += m[r * cols + c] % 3;
   out[r] = s;
 }""", {"m": "in int32 rows,cols", "out": "out int32 rows", "rows": "int32 =rows", "cols": "int32 =cols"}),
+    Rows("changed in place, with variables from outside of the loop", """
+__kernel void f(__global const float *m, __global float *out, int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float s = out[r], d, e;
+  for (int c = 0; c < cols; ++c) { d = m[r * cols + c] - 0.5f; e = d * d; s += e; }
+  for (int c = 0; c < cols; ++c) { d = m[r * cols + c]; s += d; }
+  out[r] = s;
+}""", {**ONE, "out": "inout float32 rows"}),
+    Rows("changed in place, read behind the loop", """
+__kernel void f(__global const float *m, __global float *out, int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float s = 0.0f;
+  for (int c = 0; c < cols; ++c) s += m[r * cols + c];
+  float before = out[r];
+  out[r] = s + before;
+}""", {**ONE, "out": "inout float32 rows"}, "may read what another"),
+    Rows("changed in place, stored before the loop", """
+__kernel void f(__global const float *m, __global float *out, int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float s = out[r];
+  out[r] = 1.0f;
+  for (int c = 0; c < cols; ++c) s += m[r * cols + c];
+  out[r] += s;
+}""", {**ONE, "out": "inout float32 rows"}, "may read what another"),
+    Rows("changed in place around a loop that joins nothing", """
+__kernel void f(__global float *m, __global float *out, int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float s = out[r];
+  for (int c = 0; c < cols; ++c) m[r * cols + c] = s;
+  out[r] = 2.0f;
+}""", {"m": "out float32 rows,cols", "out": "inout float32 rows", "rows": "int32 =rows", "cols": "int32 =cols"},
+         "may read what another"),
+    Rows("the last value is needed", """
+__kernel void f(__global const float *m, __global float *out, int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float s = 0.0f, d = 0.0f;
+  for (int c = 0; c < cols; ++c) { d = m[r * cols + c]; s += d * d; }
+  out[r] = s + d;
+}""", ONE, "goes from one iteration to the next"),
+    Rows("a value is set in some steps only", """
+__kernel void f(__global const float *m, __global float *out, int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float s = 0.0f, d = 0.0f;
+  for (int c = 0; c < cols; ++c) { if (c % 2) d = m[r * cols + c]; s += d * d; }
+  out[r] = s;
+}""", ONE, "goes from one iteration to the next"),
     Rows("running sum", """
 __kernel void f(__global const float *m, __global float *out, int rows, int cols) {
   int r = get_global_id(0);
@@ -265,4 +318,21 @@ def test_threads_that_walk_a_few_elements_each_gain_little_by_sharing(rows: int,
     subject = subject_of(source, ONE, ("ceil_div(rows, 64)",), ("64",), sizes, language="cuda", device=GPU)
     result = ROWS.apply(subject)
     assert isinstance(result, Rewrite), result.reason
+    assert result.effect.factor == factor
+
+
+@pytest.mark.parametrize(("rows", "factor"), [(1000, 6.0), (1_000_000, 1.05)])
+def test_rows_too_few_for_a_thread_each_gain_much_by_sharing(rows: int, factor: float) -> None:
+    source = """
+__kernel void f(__global const float *x, __global const float *m, __global float *out, int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float s = 0.0f, own = x[r], d;
+  for (int c = 0; c < cols; ++c) { d = m[c] - own; s += d * d; }
+  out[r] = s;
+}"""
+    arguments = {"x": "in float32 rows", "m": "in float32 cols", "out": "out float32 rows", **SCALARS}
+    sizes = [{"rows": rows, "cols": 4096}]
+    result = ROWS.apply(subject_of(source, arguments, ("ceil_div(rows, 256)",), ("256",), sizes, device=GPU))
+    assert isinstance(result, Rewrite)
     assert result.effect.factor == factor

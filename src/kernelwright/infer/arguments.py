@@ -31,6 +31,13 @@ ELEMENTS_OF_A_PART = 32
 
 FROM_MEMORY = "an index is read from memory and computed with"
 
+_ONE_A_THREAD = "one element a thread"
+_BEFORE_THE_FIRST = "it seems to be touched before its first element"
+_AMONG_OTHERS = "an index that is not followed is taken to lie among the others"
+_COUNTED = "counted on these sizes"
+GUESSED_EXTENTS = (_ONE_A_THREAD, _BEFORE_THE_FIRST, _AMONG_OTHERS, _COUNTED)
+"""How the note of an array begins whose extents its kernel's text does not say."""
+
 NOT_FOLLOWED = ("carried", "select", "unknown")
 """Kinds of indices that lie among an array's others, as far as anybody can tell."""
 
@@ -454,7 +461,7 @@ class ArrayReader:
             threads = 1
             for extent in extents:
                 threads *= extent
-            note = "local memory: one element a thread"
+            note = f"local memory: {_ONE_A_THREAD}"
             return InferredArgument(shown, "local", dtype, (str(threads),), note=note)
         return InferredArgument(shown, "local", dtype, (self.symbols.text(last + ONE) or "1",))
 
@@ -484,15 +491,15 @@ class ArrayReader:
         except Unbounded as error:
             why = self._why(error.name)
             if not self.asks:
-                return self._one_a_thread(), f"one element a thread: {why}", None
+                return self._one_a_thread(), f"{_ONE_A_THREAD}: {why}", None
             self.questions.append(Question(f"{name}=ELEMENTS", f"how many elements {name!r} has: {why}"))
             return ("1",), "", None
         total = self._rounded(last + ONE)
         extents = self._extents(total, accesses)
         if extents is None:
             value = self.symbols.number(total)
-            return (str(value),), "counted on these sizes", value
-        note = "it seems to be touched before its first element" if self._may_be_negative(accesses) else guess
+            return (str(value),), _COUNTED, value
+        note = _BEFORE_THE_FIRST if self._may_be_negative(accesses) else guess
         return extents, note, self.symbols.number(total)
 
     def _may_be_negative(self, accesses: list[Access]) -> bool:
@@ -552,7 +559,7 @@ class ArrayReader:
         is_told = any(last.constant is None for _, last in found)
         if not found or (carried is not None and not is_told):  # the first element alone says nothing of the others
             raise carried or Unbounded("")
-        guess = "" if carried is None else "an index that is not followed is taken to lie among the others"
+        guess = "" if carried is None else _AMONG_OTHERS
         return max(found, key=lambda each: (each[0], -len(each[1].terms)))[1], guess
 
     def _rounded(self, total: Polynomial) -> Polynomial:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelwright.errors import Location, SpecError, UsageError
+from kernelwright.infer.arguments import GUESSED_EXTENTS
 from kernelwright.infer.inference import Given, infer
 from kernelwright.infer.model import Inferred, InferredArgument, InferredStep
 from kernelwright.infer.text.device_text import device_text
+from kernelwright.infer.text.host import divided
 from kernelwright.infer.text.host_program import HostProgram, HostText, ProgramLaunch, read_host, run_words
 from kernelwright.infer.words import Words
 from kernelwright.problem.dtypes import dtype_of_c_type
@@ -23,10 +25,12 @@ from kernelwright.source.syntax import parse
 
 LEAST_SIZE = 64
 """Sizes below it say how a kernel works (a radius, a block), and stay as they are."""
-MOST_BYTES = 1 << 24
-MOST_STEPS = 1 << 23
-"""The most for all arrays and launches: half a minute is enough to prove results and to tune. A guess."""
+MOST_ANYWHERE = 1 << 24, 1 << 23
+"""The most bytes of all arrays and steps of all launches: half a minute suffices to prove and to tune. A guess."""
+MOST_ON_GPUS = 1 << 27, 1 << 31
+"""The same in CUDA and HIP, which run on GPUs only: these take microseconds for what CPUs take milliseconds for."""
 _HALVINGS = 12
+_SOURCES = (".c", ".cpp", ".cc", ".cu", ".hip")
 _NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|-?\.\d+(?:[eE][-+]?\d+)?")
 
 
@@ -54,9 +58,10 @@ def find_program(folder: Path, suffixes: tuple[str, ...]) -> tuple[Path, Path]:
         SpecError: the folder has none, or several.
     """
     files = sorted(folder.iterdir()) if folder.is_dir() else [folder]
-    mains = [each for each in files if each.suffix in (".c", ".cpp", ".cc", ".cu", ".hip") and _has_main(each)]
+    mains = [each for each in files if each.suffix in _SOURCES and _has_main(each)]
     kernels = next(filter(None, ([f for f in files if f.suffix == suffix] for suffix in suffixes)), [])
-    with_kernels = [each for each in mains if each.suffix in suffixes] or kernels
+    with_kernels = [each for each in mains if each.suffix in suffixes and "__global__" in read_host(each).text]
+    with_kernels = with_kernels or [each for each in kernels if "__global__" in _text(each)] or kernels
     if folder.is_file():
         beside = [each for each in sorted(folder.parent.iterdir()) if each.suffix in (".c", ".cpp", ".cc")]
         mains = [folder] if _has_main(folder) else [each for each in beside if _has_main(each)]
@@ -71,6 +76,7 @@ def find_program(folder: Path, suffixes: tuple[str, ...]) -> tuple[Path, Path]:
 
 
 _HOST_WORDS = {
+    "__const__": "#define __const__ const",
     "M_PI": "#define M_PI 3.14159265358979323846", "M_PI_2": "#define M_PI_2 1.57079632679489661923",
     "FLT_MAX": "#define FLT_MAX 3.402823466e+38f", "FLT_MIN": "#define FLT_MIN 1.175494351e-38f",
     "FLT_EPSILON": "#define FLT_EPSILON 1.192092896e-07f", "DBL_MAX": "#define DBL_MAX 1.7976931348623158e+308",
@@ -97,7 +103,21 @@ def _with_host_words(text: str, language: Language) -> str:
 
 
 def _has_main(file: Path) -> bool:
-    return bool(re.search(r"^\s*(?:int|void)?\s*main\s*\(", file.read_text(errors="replace"), re.MULTILINE))
+    return bool(re.search(r"^\s*(?:int|void)?\s*main\s*\(", _text(file), re.MULTILINE))
+
+
+def _text(file: Path) -> str:
+    return file.read_text(errors="replace")
+
+
+def _whole_host(main: Path) -> HostText:
+    """The file with `main`, and behind it the other sources beside it."""
+    host = read_host(main)
+    for each in sorted(main.parent.iterdir()):
+        if each.suffix in _SOURCES and each not in host.files and not _has_main(each):
+            other = read_host(each)
+            host = HostText(f"{host.text}\n{other.text}", host.files + other.files, host.lines + other.lines)
+    return host
 
 
 def infer_program(folder: Path, suffixes: tuple[str, ...]) -> Inferred:
@@ -109,7 +129,7 @@ def infer_program(folder: Path, suffixes: tuple[str, ...]) -> Inferred:
         SpecError: what cannot be read, with file and line.
     """
     kernels, main = find_program(folder, suffixes)
-    host = HostProgram(read_host(main), run_words(main.parent))
+    host = HostProgram(_whole_host(main), run_words(main.parent))
     language = LANGUAGE_OF_SUFFIX[kernels.suffix]
     whole = read_host(kernels)
     text = device_text(whole.text.encode(), language).decode()
@@ -127,21 +147,22 @@ def infer_program(folder: Path, suffixes: tuple[str, ...]) -> Inferred:
         )
     firsts = [next(each for each in launches if replace(each, location=one.location) == one) for one in distinct]
     sizes = _sizes_of(firsts, known, host, language)
+    most_bytes, most_steps = MOST_ANYWHERE if language == "opencl" else MOST_ON_GPUS
     for count in range(_HALVINGS):
         smaller = {
             name: max(LEAST_SIZE, value >> count) if value > LEAST_SIZE else value for name, value in sizes.items()
         }
         found = replace(_Program(source, known, smaller).inferred(firsts), halvings=count)
-        if found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS:
+        if found.array_bytes <= most_bytes and found.steps <= most_steps:
             break
     return found
 
 
 def _sizes_of(
-    launches: Iterable[ProgramLaunch], known: Mapping[str, tuple[KernelParameter, ...]], host: HostProgram,
+    launches: Sequence[ProgramLaunch], known: Mapping[str, tuple[KernelParameter, ...]], host: HostProgram,
     language: Language,
 ) -> dict[str, int]:  # fmt: skip
-    """Names of the host that kernels get by value; all others are plain numbers."""
+    """Names of the host that kernels get by value, no block's extents; all others are plain numbers."""
     found: dict[str, int] = {}
     for each in launches:
         for parameter, passed in zip(known[each.kernel], each.actuals, strict=False):
@@ -150,7 +171,8 @@ def _sizes_of(
                 for name in re.findall(r"[A-Za-z_]\w*", passed):
                     if host.sizes.get(name, 0) > 1:
                         found[name] = host.sizes[name]
-    return found
+    blocks = {name for each in launches for text in each.block for name in _names(text)}
+    return {name: value for name, value in found.items() if name not in blocks}
 
 
 class _Program:
@@ -164,6 +186,7 @@ class _Program:
         self._sizes = dict(sizes)
         self._changed = frozenset(name for name, value in sizes.items() if value != source.host.sizes[name])
         self._arguments: dict[str, InferredArgument] = {}
+        self._allocated = source.host.allocated_bytes()
         self._names: dict[tuple[str, str], str] = {}
         """What the problem calls an array of the host, or a value that is passed."""
 
@@ -245,7 +268,7 @@ class _Program:
         for parameter, passed in zip(self._known[launch.kernel], launch.actuals, strict=False):
             if not parameter.is_pointer and self._value(passed) is not None:
                 own[parameter.name] = self._in_sizes(passed)
-        names = []
+        names: list[str] = []
         divisors = self._divisors(launch.kernel)
         for parameter, argument, passed in zip(
             self._known[launch.kernel], part.arguments, launch.actuals, strict=False
@@ -253,14 +276,23 @@ class _Program:
             renamed = {name: f"({text})" if not re.fullmatch(r"\w+", text) else text for name, text in own.items()}
             shape = tuple(_renamed(each, renamed) for each in argument.shape)
             value = own.get(argument.name, argument.value) if argument.role == "scalar" else ""
-            made = replace(argument, shape=shape, value=value)
+            made = self._as_allocated(replace(argument, shape=shape, value=value), passed)
             if parameter.name in divisors and made.bounds is None:
                 made = replace(made, bounds=(1, 2), note="it divides, so it keeps away from 0")
-            names.append(self._named(made, passed))
+            names.append(self._named(made, passed, names))
         return InferredStep(
             launch.kernel, tuple(self._in_sizes(each) for each in launch.grid), part.launch.block,
             self._in_sizes(launch.shared_bytes) or part.launch.shared_bytes, tuple(names),
         )  # fmt: skip
+
+    def _as_allocated(self, argument: InferredArgument, passed: str) -> InferredArgument:
+        """An array whose extents the kernel's text does not say, as large as the host allocates it."""
+        text = self._allocated.get(passed, "") if argument.note.startswith(GUESSED_EXTENTS) else ""
+        byte_count = self._value(text)
+        if not isinstance(byte_count, int) or byte_count <= 0 or byte_count % argument.dtype.item_bytes:
+            return argument
+        extent = divided(self._in_sizes(text), str(argument.dtype.item_bytes))
+        return replace(argument, shape=(extent,), note="")
 
     def _divisors(self, kernel: str) -> frozenset[str]:
         """The arrays by whose elements a kernel divides."""
@@ -273,14 +305,19 @@ class _Program:
         )
         return frozenset(name for name in roots if name is not None)
 
-    def _named(self, argument: InferredArgument, passed: str) -> str:
-        """What the problem calls an argument; what two launches pass is one."""
+    def _named(self, argument: InferredArgument, passed: str, others: Sequence[str]) -> str:
+        """What the problem calls an argument; what two launches pass is one, what one passes twice is two.
+
+        `others`: of the same launch.
+        """
         is_array = argument.role not in ("scalar", "local")
         key = (
             (passed, "")
             if is_array
             else (f"{argument.value} {argument.shape}", f"{argument.name} {argument.dtype.name}")
         )
+        while self._names.get(key) in others:  # parts of one array, each an array of its own here
+            key = key[0], f"{key[1]}'"
         name = self._names.get(key)
         if name is None:
             taken = self._arguments.keys() | self._sizes.keys()

@@ -145,7 +145,11 @@ class _FileReader:
             and meaning.child_by_field_name("body") is not None
         ):
             self._struct(meaning)
-        if name is not None and meaning is not None and name.type == "type_identifier":
+        if meaning is not None and meaning.type == "enum_specifier":
+            self._enumerators(meaning)
+            if name is not None and name.type == "type_identifier" and meaning.child_by_field_name("base") is None:
+                self.types[self.lowering.expressions.text(name)] = "int"
+        elif name is not None and meaning is not None and name.type == "type_identifier":
             self.types[self.lowering.expressions.text(name)] = self.lowering.expressions.text(meaning)
 
     def _enumerators(self, node: tree_sitter.Node) -> None:

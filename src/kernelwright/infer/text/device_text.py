@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import directives, masked, matching, without_directives, words_of
-from kernelwright.source.nodes import Function
+from kernelwright.source.nodes import Function, Struct
 from kernelwright.source.span import Span
 from kernelwright.source.syntax import parse
 
@@ -31,6 +32,7 @@ def device_text(source: bytes, language: Language) -> bytes:
     if language not in ("cuda", "hip"):
         return source
     source = _without_namespaces(_without_instances(source))
+    source = re.sub(rb"\busing\s+namespace\s+std\s*::\s*\w+\s*;", lambda found: b" " * len(found[0]), source)
     text = source.decode("utf-8", "surrogateescape")
     tree = parse(text, language)
     waiting = [
@@ -38,32 +40,61 @@ def device_text(source: bytes, language: Language) -> bytes:
         for each in tree.functions
         if not each.is_kernel and not _is_of_device(source, each)
     ]
-    waiting += [(place.span, names) for place, names in tree.variables if place.is_exact]
+    waiting += [(_with_template(source, each.span), names) for each, names in tree.variables if each.is_exact]
+    waiting += _whole_structs(source, tree.structs)
     while True:
         blanked = _without(source, [span for span, _ in waiting])
-        words = set(words_of(without_directives(masked(blanked.decode("utf-8", "surrogateescape")))))
+        words = _used_words(blanked, [each for each in tree.functions if each.place.is_exact])
         used = [each for each in waiting if each[1] & words]
         if not used:
             break
         waiting = [each for each in waiting if each not in used]
-    return _with_limits(_without_host_headers(blanked))
+    return _with_headers(_without_host_headers(blanked))
 
 
-_LIMITS = (
+def _whole_structs(source: bytes, structs: Sequence[Struct]) -> Iterator[tuple[Span, frozenset[str]]]:
+    """Structs from `template` to the semicolon with their names; none that declares a variable or a type with it."""
+    code = without_directives(masked(source.decode("latin-1"))).encode("latin-1")
+    for each in structs:
+        span = _with_template(code, each.place.span)
+        behind = re.match(rb"\s*;", code[span.end :])
+        if each.name and each.place.is_exact and behind and re.search(rb"(?:^|[;}])\s*$", code[: span.start]):
+            yield Span(span.start, span.end + behind.end()), frozenset((each.name,))
+
+
+def _used_words(source: bytes, functions: Sequence[Function]) -> set[str]:
+    """The names in a file, but in a function none that it has a parameter of."""
+    code = without_directives(masked(source.decode("latin-1")))
+    found: set[str] = set()
+    for each in functions:
+        inside = words_of(code[each.place.span.start : each.place.span.end])
+        found |= set(inside) - {parameter.name for parameter in each.parameters}
+    outside = _without(code.encode("latin-1"), [each.place.span for each in functions])
+    return found | set(words_of(outside.decode("latin-1")))
+
+
+_USED_HEADERS = (
     ("<cfloat>", re.compile(r"\b(?:FLT|DBL)_(?:MAX|MIN|EPSILON)\b"), ("<cfloat>", "<float.h>")),
     ("<climits>", re.compile(r"\b(?:INT|UINT|LLONG|ULLONG|SHRT|CHAR)_(?:MAX|MIN)\b"), ("<climits>", "<limits.h>")),
+    ("<limits>", re.compile(r"\bstd\s*::\s*numeric_limits\b"), ("<limits>",)),
+    ("<algorithm>", re.compile(r"\bstd\s*::\s*(?:min|max|swap)\b"), ("<algorithm>",)),
+    (
+        "<type_traits>",
+        re.compile(r"\bstd\s*::\s*(?:common_type|conditional|enable_if|is_same|aligned_storage|remove_\w+)\b"),
+        ("<type_traits>",),
+    ),
 )
-"""Headers of numbers that host compilers bring along by others: what asks for them, what has them."""
+"""Headers that host compilers bring along by others: what asks for them, what has them."""
 
 
-def _with_limits(source: bytes) -> bytes:
-    """The file with the headers of the extreme numbers that it names in front of it."""
+def _with_headers(source: bytes) -> bytes:
+    """The file with the headers in front of it whose names it uses without them."""
     code = masked(source.decode("latin-1"))
     lines = list(directives(code))
     included = {each.rest.strip() for each in lines if each.word == "include"}
     defined = {each.definition.name for each in lines if each.definition is not None}
     missing, rest = [], without_directives(code)
-    for header, asked, having in _LIMITS:
+    for header, asked, having in _USED_HEADERS:
         named = {each[0] for each in asked.finditer(rest)} - defined
         if named and not included & set(having):
             missing.append(f"#include {header}\n")

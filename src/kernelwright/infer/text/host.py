@@ -242,14 +242,16 @@ def extents_of_enqueue(reader: HostReader, passed: Sequence[str]) -> tuple[tuple
     if re.fullmatch(r"NULL|nullptr|0", passed[5].strip()):
         return total, ()
     local = reader.array(passed[5], int(dimensions))
-    return tuple(_divided(whole, part) for whole, part in zip(total, local, strict=True)), local
+    return tuple(divided(whole, part) for whole, part in zip(total, local, strict=True)), local
 
 
-def _divided(total: str, local: str) -> str:
+def divided(total: str, local: str) -> str:
     """`ceil_div(n, 64) * 64` groups of 64 are `ceil_div(n, 64)`."""
-    for pattern in (rf"(.+) \* {re.escape(local)}", rf"{re.escape(local)} \* (.+)"):
+    while _is_wrapped(total):
+        total = total[1:-1]
+    for pattern, others in ((rf"(.+) \* {re.escape(local)}", "+-"), (rf"{re.escape(local)} \* (.+)", "+-/%")):
         found = re.fullmatch(pattern, total)
-        if found and _is_closed(found[1]):
+        if found and _is_closed(found[1]) and not set(others) & set(_outside_brackets(found[1])):
             return found[1].removeprefix("(").removesuffix(")") if _is_wrapped(found[1]) else found[1]
     return f"ceil_div({total}, {local})"
 
@@ -265,6 +267,12 @@ def _is_closed(text: str) -> bool:
         if depth < 0:
             return False
     return depth == 0
+
+
+def _outside_brackets(text: str) -> str:
+    while (shorter := re.sub(r"\([^()]*\)", "", text)) != text:
+        text = shorter
+    return text
 
 
 def _is_wrapped(text: str) -> bool:
@@ -414,6 +422,14 @@ class HostReader:
         finally:
             self._nesting -= 1
 
+    def called(self, function: str, passed: Sequence[str]) -> str:
+        """What a call of a function of the host's code stands for; `passed`: as written.
+
+        Raises:
+            Untranslatable: what it does is not read.
+        """
+        raise Untranslatable(function)
+
     def variable(self, name: str) -> str:
         """What a name stands for: its one initial value, or itself."""
         owner, dot, component = name.partition(".")
@@ -436,6 +452,11 @@ class HostReader:
         if assigned or again:
             raise Untranslatable(name)
         return name
+
+
+def without_casts(expression: str) -> str:
+    """The expression without casts to numbers."""
+    return _CASTS.sub("", expression)
 
 
 def with_sizes(expression: str, types: Mapping[str, str]) -> str:
@@ -580,9 +601,11 @@ class _Translation:
 
     def _call(self, function: str) -> str:
         self._take()
+        starts = [self._at]
         arguments = [self._value()]
         while self._peek() == ",":
             self._take()
+            starts.append(self._at)
             arguments.append(self._value())
         if self._take() != ")":
             raise Untranslatable(function)
@@ -597,7 +620,9 @@ class _Translation:
             return f"(ceil_div({arguments[0]}, {arguments[1]}) * {arguments[1]})"
         if len(arguments) == 2 and _CEIL.fullmatch(bare):
             return f"ceil_div({arguments[0]}, {arguments[1]})"
-        raise Untranslatable(function)
+        ends = (*(start - 1 for start in starts[1:]), self._at - 1)
+        written = [" ".join(self._tokens[start:end]) for start, end in zip(starts, ends, strict=True)]
+        return f"({self._reader.called(bare, written)})"
 
 
 def _rounded_up(text: str) -> str:

@@ -7,7 +7,7 @@ Of loops around launches the first round is read. Sizes stay names where the cod
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -19,21 +19,32 @@ from kernelwright.infer.text.host import (
     extents_of_enqueue,
     split_commas,
     with_sizes,
+    without_casts,
     without_texts,
 )
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.includes import includes_in
 from kernelwright.problem.toml.file import read_text
-from kernelwright.source.lexer import directives, masked, matching
+from kernelwright.source.if_conditions import condition_value
+from kernelwright.source.lexer import directives, masked, matching, tokens_of
 from kernelwright.source.preprocess import preprocess
 
 _ARGV = re.compile(r"(?:std::)?(?:ato[ifl]l?|sto[iufld]l*|strto\w+)\s*\(\s*argv\s*\[\s*(\d+)\s*\][^()]*\)")
 _FLOAT = re.compile(r"\(?\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFlL]?\s*\)?")
 _CAST = re.compile(r"\(\s*(?:const\s+)?(?:void|float|double|char|int|cl_mem|size_t)\s*\**\s*\)")
-_CALL = re.compile(r"\b([A-Za-z_]\w*)\s*(?:<([^<>;]*)>\s*)?(<<<|\()")
+_CALL = re.compile(r"\b([A-Za-z_]\w*)\s*(?:<((?:[^<>;]|<<(?!<)|<[^<>;]*>)*)>\s*)?(<<<|\()")
 _FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _T = TypeVar("_T")
 _WORDS = frozenset(("if", "for", "while", "switch", "return", "sizeof"))
 _MOST_CALLS = 8
+_ALLOCATIONS = frozenset(
+    f"{vendor}{call}"
+    for vendor in ("cuda", "hip")
+    for call in ("Malloc", "MallocManaged", "MallocAsync", "MallocHost", "HostAlloc", "HostMalloc")
+)
+_COUNT = re.compile(r"\b(\w+)\s*\.\s*size\s*\(\s*\)")
+_MEMBER = re.compile(r"(?<=[\w\])])\s*(?:->|\.)\s*(?=[A-Za-z_])")
+_SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w: ]+?)\s*\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,11 @@ class _Frame:
     """By parameter, what the caller passes."""
     caller: _Frame | None = None
 
+    @property
+    def depth(self) -> int:
+        """How many callers there are."""
+        return 0 if self.caller is None else 1 + self.caller.depth
+
 
 @dataclass
 class HostProgram:
@@ -87,12 +103,14 @@ class HostProgram:
     """The words that the program is run with."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Names that were met, with their values."""
+    _allocations: list[tuple[_Frame, list[str]]] = field(default_factory=list)
+    """What was passed to the calls that allocate arrays, and where."""
 
     def __post_init__(self) -> None:
         first = preprocess(self.host.text, "cuda")
         self.macros = {name: each.value for name, each in first.macros.items() if each.value is not None}
         self._expanded = preprocess(_without(self.host.text, self.macros), "cuda")
-        self.code = without_texts(masked(self._expanded.text), self._expanded.text)
+        self.code = _joined_chevrons(without_texts(masked(self._expanded.text), self._expanded.text))
         self.functions = dict(_functions(self.code))
         self.objects = dict(re.findall(r'(\w+)\s*=\s*clCreateKernel\s*\(\s*\w+\s*,\s*"(\w+)"', self.code))
 
@@ -121,17 +139,36 @@ class HostProgram:
             name, opening = found[1], found.end() - 1
             here = replace(frame, at=found.start())
             if found[3] == "<<<" and name in kernels:
-                instance = self._instance(found[2] or self._deduced(here, name, opening), here)
+                passed = self._passed(self.code.find("(", self.code.find(">>>", opening)))
+                instance = self._in_numbers(self.instance(found[2] or self._deduced(here, name, passed), here), here)
                 yield replace(self._chevron(here, name, opening + 1), instance=instance)
             elif name == "clEnqueueNDRangeKernel":
                 yield from self._enqueued(here, self._passed(opening), kernels)
+            elif name in _ALLOCATIONS:
+                self._allocations.append((here, self._passed(opening)))
             elif name in self.functions and depth < _MOST_CALLS and found[3] == "(":
                 formal, start, stop = self.functions[name]
                 actual = dict(zip(formal, self._passed(opening), strict=False))
-                actual |= zip(
-                    self._template_names(name), split_commas(found[2] or "", opening="<(", closing=">)"), strict=False
-                )
+                said = found[2] or self._deduced(here, name, self._passed(opening))
+                actual |= zip(self._template_names(name), split_commas(said, opening="<(", closing=">)"), strict=False)
                 yield from self._within(_Frame(start, start, actual, here), stop, kernels, depth + 1)
+
+    def allocated_bytes(self) -> Mapping[str, str]:
+        """By array of the launches that were read, the bytes that the host allocates for it, in names of `sizes`.
+
+        Arrays whose bytes are computed in a way that is not read, or that are allocated in several ways, are left out.
+        """
+        found: dict[str, set[str]] = {}
+        for frame, passed in self._allocations:
+            if len(passed) < 2:
+                continue
+            reader = _Reader(self, frame)
+            array = reader.origin(re.sub(r"^reinterpret_cast\s*<[^<>]*>|[(&\s]+|\)$", "", _CAST.sub("", passed[0])))
+            try:
+                found.setdefault(array, set()).add(reader.text(passed[1]))
+            except Untranslatable:
+                found.setdefault(array, set()).add("")
+        return {array: texts.pop() for array, texts in found.items() if len(texts) == 1 and texts != {""}}
 
     def _template_names(self, function: str) -> list[str]:
         """The names of a function's template parameters."""
@@ -164,24 +201,25 @@ class HostProgram:
         shared = "" if shared == "0" else shared
         return ProgramLaunch(kernel, grid, block, shared, actuals, self.location(frame.at), self._is_in_loop(frame))
 
-    def _deduced(self, frame: _Frame, kernel: str, opening: int) -> str:
-        """Template arguments that a launch leaves to the types of what it passes; empty where one is not found."""
-        names = self._template_names(kernel)
-        formal = re.search(rf"\b{re.escape(kernel)}\s*\(([^;{{}}]*?)\)\s*\{{", self.code)
-        passed = self._passed(self.code.find("(", self.code.find(">>>", opening)))
+    def _deduced(self, frame: _Frame, function: str, passed: Sequence[str]) -> str:
+        """Template arguments that are left to the types of what is passed; empty where one is not found."""
+        names = self._template_names(function)
+        formal = re.search(rf"\b{re.escape(function)}\s*\(([^;{{}}]*?)\)\s*\{{", self.code) if names else None
         if not names or formal is None:
             return ""
         found: dict[str, str] = {}
         for declared, actual in zip(split_commas(formal[1]), passed, strict=False):
             array = re.sub(r"\W.*", "", actual) or "\0"
             meant = next((name for name in names if re.search(rf"\b{name}\b\s*[*&\s]", declared)), None)
+            before = self.code[max(0, self.code.rfind("\n}", 0, frame.start)) : frame.at]
             pattern = rf"([A-Za-z_][\w ]*?)\s*(?:\*\s*(?:__restrict__\s*)?|\s){array}\b\s*[=,;)\[]"
-            own = re.findall(pattern, self.code[max(0, self.code.rfind("\n}", 0, frame.start)) : frame.at])
+            listed = rf"(?:^|[;{{}}])\s*([A-Za-z_][\w ]*?)\s*[*\s]\s*\w+\s*,[^;(){{}}]*\b{array}\b\s*[=,;\[]"
+            own = re.findall(pattern, before) or re.findall(listed, before)
             if meant is not None and own:
                 found.setdefault(meant, re.sub(r"\b(?:const|static)\b", "", own[-1]).strip())
         return ", ".join(found[name] for name in names) if set(names) == set(found) else ""
 
-    def _instance(self, text: str, frame: _Frame) -> str:
+    def instance(self, text: str, frame: _Frame) -> str:
         """Template arguments without the file's own names for types and numbers, as the callers give them."""
         aliases = dict(re.findall(r"\busing\s+(\w+)\s*=\s*([\w ]+?)\s*;", self.code))
         aliases |= {name: meant for meant, name in re.findall(r"\btypedef\s+([\w ]+?)\s+(\w+)\s*;", self.code)}
@@ -191,6 +229,12 @@ class HostProgram:
             text = _in_words(text, at.parameters)
             at = at.caller
         return _in_words(text, aliases).strip()
+
+    def _in_numbers(self, instance: str, frame: _Frame) -> str:
+        """Template arguments with the numbers that the host's code sets its names to."""
+        reader = _Reader(self, frame)
+        parts = split_commas(instance.replace("<<", "\0"), opening="<(", closing=">)")
+        return ", ".join(reader.number_of(each.replace("\0", "<<")) for each in parts)
 
     def _read(self, frame: _Frame, read: Callable[[], _T]) -> _T:
         try:
@@ -269,6 +313,7 @@ class _Reader(HostReader):
             extents = self.extents(owner)
             index = "xyz".index(component)
             return extents[index] if index < len(extents) else "1"
+        name = component if dot else name  # a member is set in one place
         macro = self._program.macros.get(name)
         if macro is not None:
             self._program.sizes[name] = macro
@@ -284,7 +329,63 @@ class _Reader(HostReader):
         return name
 
     def text(self, expression: str) -> str:
-        return super().text(self._program.with_run_words(expression))
+        expression = _SIZEOF.sub(lambda found: f"sizeof({self._program.instance(found[1], self._frame)})", expression)
+        expression = _MEMBER.sub(".", _COUNT.sub(self._vector_length, expression))
+        expression = self._program.with_run_words(expression)
+        try:
+            return super().text(expression)
+        except Untranslatable:
+            if not re.search(r"[&|^~]|<<|>>", expression):
+                raise
+        return self._number_of_bits(expression)
+
+    def _vector_length(self, found: re.Match[str]) -> str:
+        """What `std::vector<float> name(length)` says for `name.size()`."""
+        name = re.escape(self.origin(found[1]))
+        said = re.findall(rf"\bvector\s*<[^;()]*>\s*{name}\s*\(([^;]*)\)\s*;", self._program.code)
+        return f"({split_commas(said[0])[0]})" if len(said) == 1 and said[0].strip() else found[0]
+
+    def _number_of_bits(self, expression: str) -> str:
+        """The number that an expression with `&`, `|`, `^`, `~` or shifts has.
+
+        Raises:
+            Untranslatable: it is made of what is not known here.
+        """
+        text = re.sub(r"(?<![\w.])[A-Za-z_]\w*", lambda found: self._known(found[0]), without_casts(expression))
+        value = condition_value(list(tokens_of(text)))
+        if value is None or value < 0:
+            raise Untranslatable(expression)
+        return str(value)
+
+    def _known(self, name: str) -> str:
+        try:
+            return str(Expression.parse(self.variable(name)).evaluate(self._program.sizes))
+        except SpecError:
+            raise Untranslatable(name) from None
+
+    def number_of(self, text: str) -> str:
+        """The number that an expression has, `true` or `false`; as it is where it is a type, or none is known."""
+        if re.fullmatch(r"[A-Za-z_]\w*", text) and self.value_of(text)[0] in ("true", "false"):
+            return self.value_of(text)[0] or text
+        try:
+            return str(Expression.parse(self.text(text)).evaluate(self._program.sizes))
+        except (Untranslatable, SpecError):
+            return text
+
+    def called(self, function: str, passed: Sequence[str]) -> str:
+        """What a function of the program returns that does nothing else."""
+        formal, start, end = self._program.functions.get(function, ((), 0, 0))
+        body = re.fullmatch(r"\s*return\s+([^;]+);\s*\}?\s*", self._program.code[start:end])
+        if body is None or len(formal) != len(passed) or self._frame.depth > 2 * _MOST_CALLS:
+            raise Untranslatable(function)
+        inside = _Frame(start, start, dict(zip(formal, passed, strict=True)), self._frame)
+        before = dict(self._program.sizes)
+        text = _Reader(self._program, inside).text(body[1])
+        own = {
+            name: str(self._program.sizes.pop(name))
+            for name in self._program.sizes.keys() & set(formal) - before.keys()
+        }
+        return _in_words(text, own)
 
     def number(self, text: str) -> str:
         """A float that is passed; empty where it is none that is set to a plain number."""
@@ -315,6 +416,7 @@ class _Reader(HostReader):
     def origin(self, name: str) -> str:
         """What the outermost caller calls an array."""
         frame: _Frame | None = self._frame
+        name = re.sub(r"^.*\?\s*", "", name)  # of a choice the first
         name = re.sub(r"\W.*", "", re.sub(r"^(\w+)\[(\w+)\]$", r"\1_\2", name))
         while frame is not None and name in frame.parameters and frame.caller is not None:
             passed = re.sub(r"^[^\w]*|\W.*$", "", _CAST.sub("", frame.parameters[name]).strip())
@@ -342,7 +444,13 @@ class _Reader(HostReader):
         code = self._program.code
         pattern = rf"(?<![\w.>\]])\*?\s*{re.escape(name)}\s*=(?!=)\s*([^;]+);"
         others = {_value_alone(found[1]) for found in re.finditer(pattern, code)}
+        others = {each for each in others if "optarg" not in each}  # without options a program has its defaults
         return (others.pop(), False, self) if len(others) == 1 else (None, False, self)
+
+
+def _joined_chevrons(code: str) -> str:
+    """`<<<` and `>>>` where a macro's body leaves blanks in them, in the same length."""
+    return re.sub(r"<<(\s+)<|>>(\s+)>", lambda found: f"{found[0][:2]}{found[0][-1]}{found[1] or found[2]}", code)
 
 
 def _in_words(text: str, words: Mapping[str, str]) -> str:
@@ -350,14 +458,15 @@ def _in_words(text: str, words: Mapping[str, str]) -> str:
 
 
 def _value_alone(text: str) -> str:
-    """What a name is set to, without what follows: `n) <= 0` is `n`, `1, j = 2` is `1`."""
+    """What a name is set to, without what follows: `n) <= 0` is `n`, `1, j = 2` is `1`, `m = 3` is `3`."""
     depth = 0
     for index, letter in enumerate(text):
         depth += (letter in "([{") - (letter in ")]}")
         if depth < 0:
             text = text[:index]
             break
-    return (split_commas(text) or [""])[0]
+    alone = (split_commas(text) or [""])[0]
+    return re.split(r"(?<![=!<>])=(?!=)", alone)[-1].strip()
 
 
 def read_host(file: Path) -> HostText:
@@ -409,7 +518,7 @@ def _functions(code: str) -> Iterator[tuple[str, tuple[tuple[str, ...], int, int
     at = 0
     while found := _FUNCTION.search(code, at):
         closing = matching(code, found.end() - 1)
-        body = None if closing is None else re.match(r"\s*\{", code[closing:])
+        body = None if closing is None else re.match(r"\s*(?:noexcept\s*)?\{", code[closing:])
         if closing is None or body is None or found[1] in _WORDS:
             at = found.end()
             continue

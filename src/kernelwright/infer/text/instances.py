@@ -284,7 +284,8 @@ def _values(parameters: Sequence[tuple[str, str]], arguments: Sequence[str], cod
 def _is_closed(text: str, code: str) -> bool:
     """Whether an argument means the same everywhere in the file: types, numbers, macros, constants of the file."""
     macros = {each.name for each in definitions_of(code)}
-    words = re.findall(r"[A-Za-z_]\w*", _NUMBER.sub(" ", text))
+    owners = re.sub(r"\b(\w+)\s*::\s*\w+", r"\1", text)  # an enumeration says what its names are
+    words = re.findall(r"[A-Za-z_]\w*", _NUMBER.sub(" ", owners))
     return bool(text) and all(
         word in _TYPE_WORDS or word in macros or re.search(_NAMED_IN_FILE.format(name=word), code) for word in words
     )

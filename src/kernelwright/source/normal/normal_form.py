@@ -26,7 +26,7 @@ from kernelwright.source.normal.macros import drop_conditionals, expand_macros
 from kernelwright.source.normal.objects import copy_fields, split_objects
 from kernelwright.source.normal.slices import part_arrays, part_joins
 from kernelwright.source.normal.values import name_results
-from kernelwright.source.normal.walks import head_loops
+from kernelwright.source.normal.walks import declare_in_loops, head_loops
 from kernelwright.source.syntax import read
 
 MAX_STEPS = 150
@@ -39,7 +39,7 @@ MAX_EXPANSION = 4
 _STEPS: tuple[Callable[[KernelText], list[Edit]], ...] = (
     drop_conditionals, expand_macros, reduce_plainly, resolve_aliases,
     instantiate, inline_calls, decide_branches, replace_references, copy_fields,
-    split_objects, gather_shared, share_sums, store_by_first, store_behind, share_early, head_loops,
+    split_objects, gather_shared, share_sums, store_by_first, store_behind, share_early, head_loops, declare_in_loops,
     part_arrays, part_joins, name_results, separate_arrays,
 )  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""Loops that count in one place: `while` with its step in the body becomes `for`, with its own index where it can."""
+"""Loops that count in one place, and have variables of their own where they can.
+
+`while` with its step in the body becomes `for`; what each step sets before it reads it is declared where it is set.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,49 @@ def head_loops(draft: KernelText) -> list[Edit]:
                 if edits:
                     return edits
     return []
+
+
+def declare_in_loops(draft: KernelText) -> list[Edit]:
+    """`float d; for (...) { d = x[i]; y += d * d; }` with `float d = x[i];`, where no other statement needs `d`."""
+    for function in draft.reached:
+        every = list(nodes.walk(function.body))
+        if any(isinstance(each, nodes.OpaqueStatement | nodes.OpaqueExpression) for each in every):
+            continue
+        loops = [each for each in every if isinstance(each, nodes.Loop)]
+        for name, variable in draft.variables(function).items():
+            is_number = isinstance(variable, nodes.Declarator) and not (
+                variable.is_pointer or variable.is_reference or variable.extents or variable.is_shared
+            )
+            if not is_number or variable.c_type in ("", "auto"):
+                continue
+            own = [(each, _first_set(each, name)) for each in loops if name not in nodes.declared_names(each)]
+            anew = [(each, first) for each, first in own if first is not None]
+            kept = [each for each, _ in anew] + [each for each in loops if name in nodes.declared_names(each.body)]
+            if anew and _uses(function.body, name) == sum(_uses(each, name) for each in _outermost(kept)):
+                try:
+                    start = draft.span(anew[0][1]).start
+                except LeftAsIs:
+                    continue
+                return [Edit(Span(start, start), f"{variable.c_type} ")]
+    return []
+
+
+def _first_set(loop: nodes.Loop, name: str) -> nodes.Evaluate | None:
+    """The statement of a loop's body that sets a name before anything in the loop reads it."""
+    heads = [each for each in (loop.initial, loop.condition, loop.update) if each is not None]
+    if any(_uses(each, name) for each in heads) or not isinstance(loop.body, nodes.Block):
+        return None
+    first = next((each for each in loop.body.statements if _uses(each, name)), None)
+    match first:
+        case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=target), value=value)):
+            return first if target == name and not _uses(value, name) else None
+    return None
+
+
+def _outermost(loops: list[nodes.Loop]) -> list[nodes.Loop]:
+    """Those that stand in no other one."""
+    inner = {id(each) for loop in loops for each in nodes.walk(loop.body) if isinstance(each, nodes.Loop)}
+    return [each for each in {id(loop): loop for loop in loops}.values() if id(each) not in inner]
 
 
 def _counted(draft: KernelText, loop: nodes.Statement) -> list[Edit]:

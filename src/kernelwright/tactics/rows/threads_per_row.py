@@ -12,6 +12,7 @@ from kernelwright.analysis.facts import Access
 from kernelwright.analysis.polynomial import ZERO, Polynomial
 from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader, read_header
+from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.c_text import c_text
 from kernelwright.tactics.common.combiners import (
@@ -167,10 +168,12 @@ def _require_in_row(subject: Subject, array: str) -> None:
     """
     facts = subject.analysis.facts
     touches = [access for access in facts.accesses if access.array == array]
-    alone = [each.place.span for each in _stores_outside(subject.analysis.function.body.statements)]
+    body = subject.analysis.function.body
+    alone = [each.place.span for each in _stores_outside(body.statements)]
     if len({each.element for each in touches}) == 1 and touches[0].element is not None:
         is_of_row = touches[0].element.coefficient("global.x") not in (None, ZERO)
-        if is_of_row and all(any(span.contains(each.span) for span in alone) for each in touches):
+        others = [each for each in touches if not any(span.contains(each.span) for span in alone)]
+        if is_of_row and (not others or _are_read_before(subject, others, alone)):
             return
     walked: set[tuple[Polynomial | None, Polynomial | None]] = set()
     for access in facts.accesses:
@@ -187,6 +190,18 @@ def _require_in_row(subject: Subject, array: str) -> None:
         walked.add((loop.start, loop.bound))
     if len(walked) != 1:
         raise Unfit(f"{array} is read and written by loops that walk differently")
+
+
+def _are_read_before(subject: Subject, reads: list[Access], stores: list[Span]) -> bool:
+    """Whether a row's threads all read before a loop whose join they wait for, and its first one stores behind that."""
+    for loop in _row_loops(subject.analysis.function.body.statements):
+        span = loop.place.span
+        is_before = all(each.kind == "read" and not each.loops and each.span.end <= span.start for each in reads)
+        joins = nodes.assigned_names(loop.body) - nodes.declared_names(loop)
+        is_joined = bool(joins) and not private_arrays(subject, loop)
+        if is_joined and is_before and all(each.start >= span.end for each in stores):
+            return True
+    return False
 
 
 def _refuse_memory_between(subject: Subject) -> None:
@@ -643,6 +658,8 @@ def sharing(row: RowSharing) -> Effect:
         return Effect(6.0, f"{row.vector_loops} loops along rows become SIMD")
     reads = [each for each in row.subject.analysis.facts.accesses if each.loops and each.kind == "read"]
     if not any(each.contiguity in ("strided", "unknown") for each in reads if each.space == "global"):
+        if _fills(row):
+            return Effect(6.0, "a thread a row leaves most of the device idle, and blocks of a row each fill it")
         return Effect(1.05, "there are more threads than rows, but neighbouring ones load side by side already")
     if _is_short(row, reads):
         return Effect(1.05, "there are more threads than rows, but a row is so short that its lines stay at hand")

@@ -220,6 +220,16 @@ template <typename T> struct remove_const { typedef T type; };
 template <typename T> struct remove_const<const T> { typedef T type; };
 template <typename T> struct remove_reference { typedef T type; };
 template <typename T> struct remove_reference<T &> { typedef T type; };
+template <typename T> struct remove_reference<T &&> { typedef T type; };
+template <typename T> __host__ __device__ T &&kw_value() noexcept;
+template <typename A, typename B> struct common_type {
+  typedef typename remove_reference<decltype(true ? kw_value<A>() : kw_value<B>())>::type wide;
+  typedef typename remove_const<wide>::type type;
+};
+template <typename A, typename B> using common_type_t = typename common_type<A, B>::type;
+template <unsigned long N, unsigned long ALIGNMENT> struct aligned_storage {
+  struct type { alignas(ALIGNMENT) unsigned char data[N]; };
+};
 }
 """
 
@@ -232,6 +242,7 @@ _CUB = """\
 #include <cub/block/block_load.cuh>
 #include <cub/block/block_store.cuh>
 #include <cub/block/block_radix_sort.cuh>
+#include <cub/block/block_adjacent_difference.cuh>
 #include <cub/version.cuh>
 #if CUB_MAJOR_VERSION >= 3
 namespace cub {
