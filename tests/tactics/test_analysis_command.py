@@ -32,6 +32,17 @@ def test_it_says_what_a_kernel_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not understood" not in out
 
 
+def test_of_a_problem_it_shows_the_baseline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = EXAMPLES / "softmax"
+    shown = call(capsys, folder / "baseline.cl")[1]
+    assert call(capsys, folder)[1] == call(capsys, folder / "problem.toml")[1]
+    assert "The row is walked 3 times." in shown
+    assert call(capsys, folder)[1].splitlines()[1:] == shown.splitlines()[1:]
+    status, _, error = call(capsys, tmp_path)
+    assert status == 2
+    assert "problem.toml" in error
+
+
 def test_every_kernel_of_a_file_is_shown_or_the_chosen_one(capsys: pytest.CaptureFixture[str]) -> None:
     file = EXAMPLES / "reduction" / "baseline.cl"
     assert call(capsys, file)[1].count("pattern: whole reduction") == 2

@@ -220,7 +220,7 @@ def init(
 @app.command(short_help="Print what is understood of a kernel, and what is not.")
 def analyse(
     kernel: Annotated[
-        Path, typer.Argument(help="A kernel source: .cl, .cu, .hip, or .py (Triton).", show_default=False)
+        Path, typer.Argument(help="A kernel source (.cl, .cu, .hip, .py) or a problem.", show_default=False)
     ],
     entry: Annotated[str | None, typer.Option(help="Which kernel (default: all of the file).")] = None,
     *,

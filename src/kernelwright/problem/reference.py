@@ -27,6 +27,7 @@ from kernelwright.problem.checks import evaluate_extent, evaluate_on, shown_path
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
 from kernelwright.problem.reference_file import syntax_failure
 from kernelwright.problem.toml.file import did_you_mean
+from kernelwright.problem.torch_device import TorchDevice
 from kernelwright.problem.user_code import blamed_on_user
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Reference:
     """Whether it takes and gives tensors: true when its file imports torch."""
     takes_storage: bool = False
     """Whether it takes inputs as they are stored, changes none of them, and gives arrays that it does not keep."""
+    device: TorchDevice | None = None
+    """Where tensors are computed with; None: on the host."""
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """What the user's function returns."""
@@ -79,7 +82,8 @@ def load_reference(spec: ReferenceSpec) -> Reference:
                 hint=did_you_mean(spec.function, found),
                 location=spec.location,
             )
-        return Reference(function, spec.file, _imports_torch(vars(module)))
+        uses_torch = _imports_torch(vars(module))
+        return Reference(function, spec.file, uses_torch, device=TorchDevice() if uses_torch else None)
 
 
 def call_reference(
@@ -112,10 +116,10 @@ def call_reference(
         wanted = _choose(reference, problem, workload, available)
         if reference.uses_torch:
             wanted = {name: _to_torch(value) for name, value in wanted.items()}
-        positional, named = _bind(reference.function, wanted)
-        with np.errstate(all="ignore"):  # overflow shows as a non-finite value below
-            result = reference(*positional, **named)
-        results = _by_output(result, problem)
+        if reference.device is None:
+            results = _results(reference, problem, wanted)
+        else:
+            results = reference.device.computed(lambda given: _results(reference, problem, given), wanted)
         return {
             output.name: _own(
                 _checked(results[output.name], output, problem, workload, may_be_infinite=may_be_infinite),
@@ -124,6 +128,14 @@ def call_reference(
             )
             for output in problem.outputs
         }
+
+
+def _results(reference: Reference, problem: Problem, wanted: Mapping[str, object]) -> dict[str, object]:
+    """What it returns, by output; tensors as arrays of the host."""
+    positional, named = _bind(reference.function, wanted)
+    with np.errstate(all="ignore"):  # overflow shows as a non-finite value later
+        results = _by_output(reference(*positional, **named), problem)
+    return {name: _from_torch(value) for name, value in results.items()}
 
 
 def _as_reference(function: Callable[..., object], problem: Problem) -> Reference:
@@ -335,16 +347,20 @@ def _to_torch(value: object) -> object:
     return torch.from_numpy(np.ascontiguousarray(value))
 
 
+def _from_torch(value: object) -> object:
+    """A tensor, or each of a list, as an array of the host; anything else as it is."""
+    if isinstance(value, list | tuple) and value and hasattr(value[0], "detach"):
+        return [_from_torch(each) for each in value]
+    if not (type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach")):
+        return value
+    tensor = value.detach().cpu()
+    return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+
+
 def _to_numpy(value: object) -> Array | None:
     """An array of what a reference returned, or None when it is no array."""
-    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
-        tensor = value.detach().cpu()
-        if tensor.is_floating_point():
-            tensor = tensor.double()
-        array: Array = tensor.numpy()
-        return array
     try:
-        array = np.asarray(value)
+        array = np.asarray(_from_torch(value))
     except (ValueError, TypeError):
         return None
     if array.dtype.kind == "V" or array.dtype.name.startswith(("bfloat", "float8")):

@@ -18,6 +18,7 @@ from kernelwright.analysis.patterns.pattern import Pattern, recognise
 from kernelwright.analysis.polynomial import Polynomial, named
 from kernelwright.cli.output.triton_words import NOTHING_RAN, triton_lines
 from kernelwright.errors import Location, SpecError
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.toml.file import did_you_mean, read_text
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.source.span import Span
@@ -28,11 +29,15 @@ _LANGUAGES: Mapping[Language, str] = {"opencl": "OpenCL C", "cuda": "CUDA", "hip
 
 
 def run_analyse(file: Path, *, entry: str | None, is_json: bool) -> None:
-    """Print the analysis of one kernel, or of all that the file defines.
+    """Print the analysis of one kernel, or of all that the file defines; of a problem, what its baseline launches.
 
     Raises:
         SpecError: the file cannot be read, is in no language that is analysed, or has no such kernel.
     """
+    if file.is_dir() or file.suffix == ".toml":
+        problem = load_problem(file)
+        source = problem.baseline or problem.kernel
+        file, entry = source.file, entry or source.entry
     language = LANGUAGE_OF_SUFFIX.get(file.suffix)
     if language == "triton":
         _print_triton(file, entry, is_json=is_json)

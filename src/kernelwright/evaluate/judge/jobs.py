@@ -50,7 +50,7 @@ class Prepared:
     reference_s: float = field(default=0.0, compare=False)
     """Seconds of the call of the reference, its inputs' copies and its results' checks included."""
     work_s: float = field(default=0.0, compare=False)
-    """Seconds of inputs, expected values and files, that call included."""
+    """Seconds of inputs, expected values and files, that call included; of several side by side, this one's share."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,7 +273,7 @@ class _Referee:
             lengths = [threads.submit(self._lengths_ahead, workload) for workload in ahead]
             for each in lengths:
                 each.result()
-            return tuple(each.result() for each in replies)
+            return tuple(_share_of(each.result(), width) for each in replies)
 
     def _working_bytes(self, workload: str) -> int:
         """The memory that one job of the workload needs."""
@@ -486,6 +486,8 @@ class _Referee:
         ]
         if self._original is not None:
             notes.append(self._original.note)
+        if self._torch_note:
+            notes.append(self._torch_note)
         return Calibration(tuple(errors), None, factors, tuple(notes))
 
     def _widen(
@@ -723,18 +725,24 @@ class _Referee:
     ) -> dict[str, Array]:
         """The reference's results; what a call takes is kept, without waiting for other calls.
 
-        The first call of a kernel builds it, so where it takes long a second one says what calls take.
+        The first call on a device builds kernels, so where it takes long a second one says what calls take.
         """
-        is_first = self._original is not None and not self._call_s
-        for _ in range(2 if is_first else 1):
+        is_first = not self._call_s
+        while True:
             start_s = time.perf_counter()
             before_s = self._one_at_a_time.waited_s
             results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=may_be_infinite)
             call_s = time.perf_counter() - start_s - (self._one_at_a_time.waited_s - before_s)
             self._call_s[workload.name] = min(call_s, self._call_s.get(workload.name, math.inf))
-            if call_s < LONG_FIRST_CALL_S:
+            if not is_first or call_s < LONG_FIRST_CALL_S or not (self._original or self._torch_note):
                 break
+            is_first = False
         return results
+
+    @property
+    def _torch_note(self) -> str:
+        device = self._reference.device
+        return "" if device is None else device.note
 
     def _why_dropped(self, workload: str, dataset: Dataset, entry: _Entry) -> str | None:
         if entry.failure is None:
@@ -794,6 +802,13 @@ def _write_once(path: Path, values: Array) -> None:
     values.reshape(-1).view(np.uint8).tofile(partial)
     partial.chmod(0o444)
     partial.rename(path)
+
+
+def _share_of(reply: object, together: int) -> object:
+    """A reply of several made side by side, with what one took of their time; calls of the reference take turns."""
+    if not isinstance(reply, Prepared):
+        return reply
+    return replace(reply, work_s=reply.reference_s + max(0.0, reply.work_s - reply.reference_s) / together)
 
 
 def _loose_note(job: CalibrateJob, output: str, factor: float) -> str:
