@@ -11,20 +11,27 @@ import re
 from collections.abc import Generator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.main import main
 from kernelwright.errors import StoreError, UsageError
+from kernelwright.modules.graph import read_graph
+from kernelwright.modules.lowering import lower
+from kernelwright.modules.problem_files import files_of
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright_bench.modules import solving
+from kernelwright.tuning.tune import TuningProblem
+from kernelwright_bench.modules import solving, unsearched
 from kernelwright_bench.modules.checkout import problems_of
 from kernelwright_bench.modules.kernelbench import KernelBenchWords, run_kernelbench
 from kernelwright_bench.modules.official import ask_official
 from kernelwright_bench.modules.solving import Interrupted, SolveWorkers
 from kernelwright_bench.modules.table import disagreements, document, markdown, summary
+from kernelwright_bench.modules.unsearched import by_rules
 
 SQUARE = """
 import torch
@@ -303,6 +310,57 @@ def test_a_fault_in_one_problem_is_its_record_and_a_person_who_stops_it_is_obeye
     assert status == 0
     (told,) = json.loads((tmp_path / "out" / "level1.json").read_text())["problems"]
     assert (told["stage"], told["why"]) == ("import", "AttributeError: no such field")
+
+
+SOFTMAX_GRAPH = {
+    "inputs": [
+        {"name": "x0", "kind": "input", "target": "0", "shape": [512, 4096], "dtype": "float32",
+         "values": {"low": -2.0, "high": 2.0, "deviation": 1.0}},
+    ],
+    "nodes": [
+        {"name": "rows", "op": "aten._softmax.default", "results": [{"shape": [512, 4096], "dtype": "float32"}],
+         "arguments": {"self": {"ref": "x0"}, "dim": -1, "half_to_float": False}},
+    ],
+    "outputs": [{"ref": "rows", "mutates": None}],
+    "call": [{"ref": "x0"}],
+}  # fmt: skip
+
+
+def test_where_no_time_is_left_rules_take_the_steps_that_promise_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = read_graph(SOFTMAX_GRAPH)
+    for name, data in files_of("softmax", SQUARE.encode(), graph, lower(graph)).items():
+        (tmp_path / name).write_bytes(solving._for_place(name, data, "cuda"))
+    gpu = DeviceInfo("cuda", "cuda:0", "a GPU", "gpu", {"warp_size": 32, "max_threads_per_block": 1024})
+    subject = TuningProblem.load(tmp_path)
+    found = by_rules(subject.problem, subject.baseline.template, gpu)
+    assert found is not None
+    assert "LANES" in dict(found.config), "a block of threads shares a row"
+    monkeypatch.setattr(unsearched, "WORTH", 1000.0)
+    assert by_rules(subject.problem, subject.baseline.template, gpu) is None
+
+
+def test_an_answer_that_nothing_has_proven_gives_way_to_the_plain_program_where_it_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[bool] = []
+    workers: Any = SimpleNamespace(timer=SimpleNamespace(kill=lambda: killed.append(True)))
+    settings: Any = SimpleNamespace(modes=(), is_early=True)
+    solved = solving._Solving(tmp_path / "1_A.py", tmp_path, settings, workers, lambda text: None)
+    (tmp_path / "model_new.py").write_text("wrong")
+    (tmp_path / solving.PLAIN).write_text("plain")
+    solved.record["is_unsearched"] = True
+
+    def compared(self: object, *parts: str) -> dict[str, Any]:
+        is_wrong = (tmp_path / "model_new.py").read_text() == "wrong"
+        return {"differs": "result 0 differs" if is_wrong and parts == ("check",) else "", "rows": {}, "refused": {}}
+
+    monkeypatch.setattr(solving._Solving, "_compared", compared)
+    solved._check()
+    assert solved.record["compared"]["differs"] == ""
+    assert (solved.record["is_plain"], solved.record["withdrawn"]) == (True, "result 0 differs")
+    assert killed == [True]
 
 
 @pytest.mark.thorough

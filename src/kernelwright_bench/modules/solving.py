@@ -48,9 +48,12 @@ from kernelwright_bench.modules.official import FACTORY as EVALUATOR
 from kernelwright_bench.modules.official import ask_official
 from kernelwright_bench.modules.parts import share_rows
 from kernelwright_bench.modules.table import is_correct
+from kernelwright_bench.modules.unsearched import by_rules
 from kernelwright_bench.modules.worker import FACTORY as TIMER
 from kernelwright_bench.processes import process_pool
 
+PLAIN = "plain.py"
+"""The plain program's `ModelNew`, beside an answer that nothing has proven."""
 Tell = Callable[[str], None]
 _T = TypeVar("_T")
 
@@ -336,7 +339,14 @@ class _Solving:
         return {**found, "rows": {}}
 
     def _check(self) -> None:
-        self.record["compared"] = found = self._compared("check")
+        found = self._compared("check")
+        if found["differs"] and self.record.get("is_unsearched"):  # which nothing has proven before
+            self.record |= {"is_unsearched": False, "is_plain": True, "withdrawn": found["differs"]}
+            shutil.copyfile(self._answer.with_name(PLAIN), self._answer)
+            self._workers.timer.kill()
+            self._compile()
+            found = self._compared("check")
+        self.record["compared"] = found
         if self._compiled["differs"]:
             found["refused"] = dict.fromkeys(self._settings.modes, self._compiled["differs"])
 
@@ -378,8 +388,12 @@ def _optimised(
     except BudgetTooShort as error:  # nothing was judged here, and others judge the answer
         subject = TuningProblem.load(problem)
         started = run_started(subject.problem, machine.known, settings.tune, {}, problem_id="", record={}, space=None)
-        found |= {"claim": f"nothing was: {error.message}", "is_plain": True}
-        answer.write_bytes(model_new(subject.problem, subject.baseline, started, found["claim"]))
+        claim = f"nothing was: {error.message}"
+        plain = model_new(subject.problem, subject.baseline, started, claim)
+        ruled = by_rules(subject.problem, subject.baseline.template, machine.known)
+        found |= {"claim": claim, "is_plain": ruled is None, "is_unsearched": ruled is not None}
+        answer.with_name(PLAIN).write_bytes(plain)
+        answer.write_bytes(plain if ruled is None else model_new(subject.problem, ruled, started, claim))
     except KernelwrightError as error:
         found["why"] = _told(error)
     return found

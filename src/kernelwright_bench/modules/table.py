@@ -174,7 +174,9 @@ def _remarks(record: Record) -> Iterable[str]:
     compared = record.get("compared", {})
     if record["why"]:
         yield f"{record['stage']}: {record['why']}"
-    if record.get("is_plain"):
+    if record.get("is_unsearched"):
+        yield "the first steps of rules, not searched"
+    elif record.get("is_plain"):
         yield "the plain program"
     elif not record.get("is_compared", True):
         yield "the fastest of a search that had no time to compare"

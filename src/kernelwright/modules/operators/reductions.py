@@ -15,7 +15,6 @@ from kernelwright.modules.expression import stored as in_buffer
 from kernelwright.modules.graph import Tensor
 from kernelwright.modules.index import TensorIndex, flattened, unflattened
 from kernelwright.modules.stages import Combiner, Segment, Stages
-from kernelwright.modules.text import LONG_SUM
 
 FEW_ROWS = 256
 """Fewer rows than this do not fill a large GPU with a block each; a guess."""
@@ -25,6 +24,8 @@ MANY_PARTS = 1 << 10
 """The same of a row of parts, whose launch is there in any case; a guess."""
 WORK_ITEMS = 1 << 17
 """Of the parts of all rows, at most; a large GPU has room for twice as many. A guess."""
+ONE_READ = 1 << 16
+"""Elements of a row from which on it is read once for both moments: no block of threads can keep so many."""
 LEAST_PART = 64
 """Elements that a work-item reduces of a row at least; a guess."""
 _PARTED = ("sum", "prod", "max", "min", "fmax")
@@ -109,7 +110,7 @@ def _by_rows(
 def _is_long(source: Value, axes: Sequence[int]) -> bool:
     """Whether rows are reduced in parts, or are longer than what one block of threads can keep of them."""
     segments = segments_of(source, axes)
-    is_long = _parted(segments) is not None or _extents(segments)[1] > LONG_SUM
+    is_long = _parted(segments) is not None or _extents(segments)[1] > ONE_READ
     return is_long and source.dtype != "float64"
 
 
