@@ -22,7 +22,7 @@ from kernelwright.tactics.common.loop_reductions import Operation
 from kernelwright.tactics.launch.plain_launch import plain_subject
 from kernelwright.tactics.launch.warp_rows import one_warp_a_block
 from kernelwright.tactics.reductions.inline_reductions import outlined
-from kernelwright.tactics.tiling.direct import direct
+from kernelwright.tactics.tiling.unstaged import unstaged
 from kernelwright.tactics.triton import loops
 from kernelwright.tactics.triton.dots import write_dot
 from kernelwright.tactics.triton.global_places import by_global_places
@@ -138,7 +138,7 @@ def _as_it_is(subject: Subject) -> Subject:
 
 
 def _unstaged(subject: Subject) -> Subject:
-    return by_global_places(direct(subject))
+    return by_global_places(unstaged(subject))
 
 
 def _outlined(turned: Callable[[Subject], Subject], subject: Subject) -> Subject:
