@@ -3,6 +3,10 @@
 `for (t ...) { As[ty][tx] = A[row * K + t * 16 + tx]; ...; for (k ...) sum += As[ty][k] * Bs[k][tx]; ... }` says the
 same as `for (k ...) sum += A[row * K + k] * B[k * N + col];`. What a thread reads of a tile is what some thread copied
 to that place: the place of the copy is solved for that thread, term by term.
+
+`direct` looks at every thread and step instead, but leaves out conditions that hold on all workloads: a loop over tiles
+then ends at a whole tile, which is right for these sizes alone. Here a product ends where its conditions say, for any
+size, so both ways stay.
 """
 
 from __future__ import annotations
