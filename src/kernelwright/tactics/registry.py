@@ -28,20 +28,20 @@ from kernelwright.tactics.scalar.narrow_indices import NARROW_INDICES
 from kernelwright.tactics.scalar.running_indices import RUNNING_INDICES
 from kernelwright.tactics.stencil.tiles import STENCIL_TILES
 from kernelwright.tactics.stencil.time_steps import JOIN_STEPS
-from kernelwright.tactics.tiling.unstaged import unstaged
+from kernelwright.tactics.tiling.unstaged import also_unstaged
 from kernelwright.tactics.transpose.tiles import TRANSPOSE_TILES
 from kernelwright.tactics.vectors.loops import VECTOR_LOOPS
 from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
 from kernelwright.tactics.vectors.walks import WALK_VECTORS
 
 TACTICS: tuple[Tactic, ...] = (
-    unstaged(CONTRACTION_TILES), unstaged(TRANSPOSE_TILES), JOIN_STEPS, unstaged(STENCIL_TILES), ATTENTION_PARTS,
-    ROW_ORDER, unstaged(MATRIX_ROWS), GROUP_LANES, unstaged(summed(VECTOR_MAP)), plainly(ROW_REGISTERS),
-    summed(plainly(ROW_SPLIT)), unstaged(summed(plainly(ROWS))), plainly(ROW_SCAN),
+    also_unstaged(CONTRACTION_TILES), also_unstaged(TRANSPOSE_TILES), JOIN_STEPS, also_unstaged(STENCIL_TILES),
+    ATTENTION_PARTS, ROW_ORDER, also_unstaged(MATRIX_ROWS), GROUP_LANES, also_unstaged(summed(VECTOR_MAP)),
+    plainly(ROW_REGISTERS), summed(plainly(ROW_SPLIT)), also_unstaged(summed(plainly(ROWS))), plainly(ROW_SCAN),
     plainly(ONE_PASS), plainly(BLOCK_JOINS), plainly(BLOCK_ITEMS), plainly(PRIVATE_BINS),
-    unstaged(plainly(VECTOR_LOOPS)), unstaged(WALK_VECTORS), unstaged(JAM), unstaged(COARSEN),
+    also_unstaged(plainly(VECTOR_LOOPS)), also_unstaged(WALK_VECTORS), also_unstaged(JAM), also_unstaged(COARSEN),
     RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, REGISTER_SUMS, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
-    NARROW_INDICES, unstaged(LAUNCH_SHAPE), LAUNCH_BOUNDS, OPTIONS,
+    NARROW_INDICES, also_unstaged(LAUNCH_SHAPE), LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip
 """One module a tactic or two; a new one is imported above and listed here."""
 

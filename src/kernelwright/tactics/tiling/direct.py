@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
 
-from kernelwright.analysis.facts import Access
+from kernelwright.analysis.facts import Access, LoopFact
+from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, EditConflict, apply, insertion
 from kernelwright.source.span import Span
@@ -23,11 +24,10 @@ from kernelwright.tactics.common.launches import only_shape, refuse_aliases
 from kernelwright.tactics.tiling.copies import Copy, copy_of, text_of_read
 from kernelwright.tactics.tiling.frame import MOST_PLACES, edited
 from kernelwright.tactics.tiling.index_text import IndexText
-from kernelwright.tactics.tiling.merged_loops import MERGED, MergedLoops, ratio_of
-from kernelwright.tactics.tiling.plain_places import is_among_all, is_without_effect, plainest
-from kernelwright.tactics.tiling.sum_ends import ended
-from kernelwright.tactics.tiling.two_axes import by_two_axes
+from kernelwright.tactics.tiling.places import on_workload, plain
+from kernelwright.tactics.tiling.plain_places import is_without_effect, plainest
 
+_DEPTH = "tiles.index"
 _CONVERSIONS = frozenset(("__half2float", "__bfloat162float", "convert_float", "convert_double", "convert_int"))
 _WIDE = frozenset(("float", "double", "int"))
 """Types that a number 0 joins without changing them."""
@@ -63,9 +63,7 @@ class _Same:
 @lru_cache(maxsize=4)
 def _found(same: _Same) -> Subject | Unfit:
     try:
-        made = _direct(same.subject)
-        turned = None if is_among_all(made) else by_two_axes(same.subject)
-        return made if turned is None else _direct(turned)
+        return _direct(same.subject)
     except Unfit as unfit:
         return Unfit(unfit.reason)
 
@@ -87,7 +85,7 @@ def _direct(subject: Subject) -> Subject:
     step = only_shape(subject)
     none = None if step.shared_bytes is None else "0"
     header = subject.header.relaunched(step.entry, grid=step.grid, block=step.block, shared_bytes=none)
-    made = ended(plainest(replace(subject, source=source, header=header)))
+    made = plainest(replace(subject, source=source, header=header))
     if made.analysis.facts.barriers or made.analysis.facts.opaque or any(
         each.space == "shared" and not each.is_parameter for each in made.analysis.facts.arrays.values()
     ):  # fmt: skip
@@ -200,7 +198,7 @@ class _Staged:
                 continue
         return self._edits(phases, arrays, None)
 
-    def _edits(self, phases: _Phases, arrays: Mapping[str, str], pair: MergedLoops | None) -> list[Edit]:
+    def _edits(self, phases: _Phases, arrays: Mapping[str, str], pair: _Pair | None) -> list[Edit]:
         """The same, with a pair of loops as one."""
         reads = self._of_kind("read")
         texts = [
@@ -216,16 +214,17 @@ class _Staged:
         found = [each for each in found if not whole.contains(each.span)]
         return [*found, Edit(whole, f"{head}{text}"), *(Edit(mark.span, "") for mark in pair.outer_node.pragmas)]
 
-    def _printer(self, read: Access, arrays: Mapping[str, str], pair: MergedLoops | None) -> IndexText:
+    def _printer(self, read: Access, arrays: Mapping[str, str], pair: _Pair | None) -> IndexText:
         """What writes indices where a read happens."""
         if pair is None or pair.inner.index not in read.loops:
             return IndexText(self._subject, read.loops, arrays)
+        within = named(_DEPTH) - named(pair.outer.atom) * number(pair.ratio)
         return IndexText(
-            self._subject, read.loops, arrays, {pair.inner.atom: pair.within()}, {MERGED: pair.name},
+            self._subject, read.loops, arrays, {pair.inner.atom: within}, {_DEPTH: pair.name},
             frozenset((pair.outer.atom, pair.inner.atom)),
         )  # fmt: skip
 
-    def _pair(self, index: int) -> MergedLoops | None:
+    def _pair(self, index: int) -> _Pair | None:
         """A loop over tiles that does nothing but fill a tile and walk it, and the loop that walks; None for others."""
         outer = self._facts.loops[index]
         loops = {each.place.span: each for each in nodes.walk(self._body) if isinstance(each, nodes.Loop)}
@@ -238,15 +237,13 @@ class _Staged:
         others = [_moved(each) for each in rest if each not in walks]
         if len(walks) != 1 or inner is None or None in others:
             return None
-        ratio = ratio_of(self._subject, outer, inner)
+        ratio = _ratio(self._subject, outer, inner)
         are_own = all(isinstance(each.initial, nodes.Declaration) for each in (outer_node, walks[0]))
         moved = {name for each in others if each is not None for name in each}
         moved |= _counted(outer_node) | _counted(walks[0])
         if not ratio or not are_own or self._is_used(moved, outer_node, walks[0]):
             return None
-        return MergedLoops(
-            self._subject, outer, inner, outer_node, walks[0], ratio, self._free(f"{inner.variable}_all")
-        )
+        return _Pair(self._subject, outer, inner, outer_node, walks[0], ratio, self._free(f"{inner.variable}_all"))
 
     def _is_used(self, moved: set[str], outer: nodes.Loop, inner: nodes.Loop) -> bool:
         """Whether anything but copies uses what a loop over tiles moves, or its index, or that of the loop within."""
@@ -572,6 +569,57 @@ class _Staged:
             yield insertion(self._body.place.span.start + 1, text)
 
 
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A loop over tiles and the loop within one, which make one loop."""
+
+    subject: Subject
+    outer: LoopFact
+    inner: LoopFact
+    outer_node: nodes.Loop
+    inner_node: nodes.Loop
+    ratio: int
+    """What the one index grows by where that of the outer loop grows by 1."""
+    name: str
+
+    def head(self, printer: IndexText) -> str:
+        """The head of the one loop."""
+        assert self.outer.start is not None
+        assert self.outer.bound is not None
+        assert self.outer.step is not None
+        ratio, pace = number(self.ratio), plain(self.subject, self.outer.step.amount)
+        length = self.outer.bound - self.outer.start
+        start = printer.text(self.outer.start * ratio, {})
+        end = printer.text(self.outer.bound * ratio, {})
+        if not self._is_whole(length, pace):
+            tiles = f"({printer.text(length + pace - ONE, {})}) / {printer.text(pace, {})}"
+            within = printer.text(pace * ratio, {})
+            end = f"{start} + {tiles} * {within}" if self.outer.start.terms else f"{tiles} * {within}"
+        return f"for (int {self.name} = {start}; {self.name} < {end}; ++{self.name}) "
+
+    def _is_whole(self, length: Polynomial, pace: Polynomial) -> bool:
+        """Whether the last tile is a whole one, on every workload."""
+        lengths = [on_workload(self.subject, length, sizes) for sizes in self.subject.sizes()]
+        step = pace.constant
+        return bool(step) and all(each is not None and step and each % step == 0 for each in lengths)
+
+
+def _ratio(subject: Subject, outer: LoopFact, inner: LoopFact) -> int | None:
+    """What one index for two loops grows by where that of the outer one grows by 1; None where there is no such one."""
+    for loop in (outer, inner):
+        if not loop.is_exact or loop.ends_early or loop.inlined_in or not loop.atom or loop.operator != "<":
+            return None
+        if loop.step is None or loop.step.kind != "add" or loop.start is None or loop.bound is None:
+            return None
+    assert outer.step is not None
+    assert inner.step is not None
+    assert inner.bound is not None
+    pace, length = plain(subject, outer.step.amount).constant, plain(subject, inner.bound).constant
+    if inner.start != Polynomial() or inner.step.amount != ONE or not pace or not length or pace < 1:
+        return None
+    return length // pace if length % pace == 0 else None
+
+
 def _counted(loop: nodes.Loop) -> set[str]:
     """Names that the head of a loop moves and that live beyond it."""
     own = frozenset() if loop.initial is None else nodes.declared_names(loop.initial)
@@ -581,8 +629,6 @@ def _counted(loop: nodes.Loop) -> set[str]:
 def _moved(statement: nodes.Statement) -> set[str] | None:
     """The local names that a statement sets and does nothing more; None for any other statement."""
     match statement:
-        case nodes.Declaration(declarators=declarators) if all(each.is_shared for each in declarators):
-            return set()
         case nodes.Declaration() if _is_scratch(statement):
             return {each.name for each in statement.declarators}
         case nodes.Evaluate(expression=nodes.Assign(target=nodes.Name(name=name), value=value)) if is_without_effect(

@@ -23,6 +23,7 @@ from kernelwright.tactics.launch.plain_launch import plain_subject
 from kernelwright.tactics.launch.warp_rows import one_warp_a_block
 from kernelwright.tactics.reductions.inline_reductions import outlined
 from kernelwright.tactics.tiling.direct import direct
+from kernelwright.tactics.tiling.unstaged import unstaged
 from kernelwright.tactics.triton import loops
 from kernelwright.tactics.triton.dots import write_dot
 from kernelwright.tactics.triton.global_places import by_global_places
@@ -183,8 +184,10 @@ def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Cal
         yield _threads, partial(_as_it_is, each)
         yield _threads, partial(plain_subject, each)
     for each in forms:
-        yield _threads, partial(_without_shared, each)
+        yield _threads, partial(_without_shared, unstaged, each)
+    for each in forms:
         yield _threads, partial(direct, each)
+        yield _threads, partial(_without_shared, direct, each)
     for each in forms:
         for turned in (_as_it_is, one_warp_a_block):
             for is_free in (True, False):
@@ -197,8 +200,8 @@ def _as_it_is(subject: Subject) -> Subject:
     return subject
 
 
-def _without_shared(subject: Subject) -> Subject:
-    return by_global_places(direct(subject))
+def _without_shared(form: Callable[[Subject], Subject], subject: Subject) -> Subject:
+    return by_global_places(form(subject))
 
 
 def _outlined(turned: Callable[[Subject], Subject], subject: Subject) -> Subject:
