@@ -157,14 +157,12 @@ def staged(seed: int) -> tuple[str, int, bool]:
     draw.shuffle(begin)
     terms = " + ".join(f"{draw.choice(('0.5f', '2.0f', 'a'))} * s[l + {left + each}]" for each in reads)
     end = draw.choice(("if (i < n) y[i] = {};", "if (i >= n) return; y[i] = {};", "float v = {}; if (i < n) y[i] = v;"))
-    return (
-        (
-            f'extern "C" __global__ void f(const float *x, float *y, int n, float a) {{ __shared__ float s[{block + 8}]; '
-            f"int l = threadIdx.x, i = blockIdx.x * {block} + l; {' '.join(begin)} __syncthreads(); {end.format(terms)} }}"
-        ),
-        block,
-        beyond,
+    source = (
+        'extern "C" __global__ void f(const float *x, float *y, int n, float a) { '
+        f"__shared__ float s[{block + 8}]; int l = threadIdx.x, i = blockIdx.x * {block} + l; "
+        f"{' '.join(begin)} __syncthreads(); {end.format(terms)} }}"
     )
+    return source, block, beyond
 
 
 @pytest.mark.thorough
