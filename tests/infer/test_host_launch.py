@@ -217,3 +217,12 @@ def test_a_name_of_the_host_alone_is_not_the_kernels_argument_of_that_name(host:
     found = find_launch(KERNEL + host, "k", ["x", "n", "m", "a"], frozenset())
     assert found is not None
     assert found.computed.get("m") == expected
+
+
+def test_structures_that_macros_name_stay_and_others_of_the_host_go() -> None:
+    source = b"struct Kept { float a; };\n#define ELEMENT Kept\n"
+    source += b"struct Gone { int n; Gone(int m) { n = m; } };\n"
+    source += b"__global__ void k(ELEMENT *x) { x[0].a = 1; }\nint main() { Gone g(3); }\n"
+    left = device_text(source, "cuda")
+    assert b"struct Kept { float a; };" in left
+    assert b"Gone" not in left

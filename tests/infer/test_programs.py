@@ -329,3 +329,29 @@ def test_the_command_writes_the_problem_and_refuses_what_it_does_not_know(tmp_pa
         refused = _init(folder, *words)
         assert refused.returncode == 2
         assert "Traceback" not in refused.stderr
+
+
+ENUM_CU = """
+typedef enum { PLAIN, TWICE = 2 } kind_t;
+extern "C" int announced(int);
+extern "C" __global__ void scaled(float *x, int n, kind_t kind) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= kind == TWICE ? 2.f : 1.f;
+}
+int main() {
+  float *x;
+  int n = 1 << 26, block = 256;
+  scaled<<<(n + block - 1) / block, block>>>(x, n, TWICE);
+}
+"""
+
+
+def test_an_enumeration_is_an_integer_and_a_block_keeps_its_size(tmp_path: Path) -> None:
+    source = ENUM_CU.replace("1 << 26", "67108864").replace("(x, n, TWICE)", "(x, n + block, TWICE)")
+    found = infer_program(_program(tmp_path, main__cu=source), (".cu",))
+    files = files_of(found)[0]
+    check_loads(found.file, found.entry, files)
+    known = {each.name: each for each in found.arguments}
+    assert known["kind"].dtype.name == "int32"
+    assert (found.launches[0].block, found.sizes["n"]) == (("256",), 1 << 24)
+    assert b"announced" not in files["main.cu"]

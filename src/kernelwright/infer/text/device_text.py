@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import directives, masked, matching, without_directives, words_of
+from kernelwright.source.lexer import definitions_of, directives, masked, matching, without_directives, words_of
 from kernelwright.source.nodes import Function, Struct
 from kernelwright.source.span import Span
 from kernelwright.source.syntax import parse
@@ -54,11 +54,14 @@ def device_text(source: bytes, language: Language) -> bytes:
 
 def _whole_structs(source: bytes, structs: Sequence[Struct]) -> Iterator[tuple[Span, frozenset[str]]]:
     """Structs from `template` to the semicolon with their names; none that declares a variable or a type with it."""
-    code = without_directives(masked(source.decode("latin-1"))).encode("latin-1")
+    text = masked(source.decode("latin-1"))
+    in_macros = {word for each in definitions_of(text) for word in words_of(each.body)}
+    code = without_directives(text).encode("latin-1")
     for each in structs:
         span = _with_template(code, each.place.span)
         behind = re.match(rb"\s*;", code[span.end :])
-        if each.name and each.place.is_exact and behind and re.search(rb"(?:^|[;}])\s*$", code[: span.start]):
+        is_free = each.name not in in_macros and each.place.is_exact and bool(each.name)
+        if is_free and behind and re.search(rb"(?:^|[;}])\s*$", code[: span.start]):
             yield Span(span.start, span.end + behind.end()), frozenset((each.name,))
 
 
