@@ -7,6 +7,7 @@ reference may hold tensors of the host, or ask for NumPy arrays.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -27,7 +28,7 @@ class TorchDevice:
     @property
     def note(self) -> str:
         """What a claim must be read with; empty: everything was computed on the host."""
-        return "the reference, which is in PyTorch, ran on a GPU" if self._is_used and not self._is_refused else ""
+        return "the reference, which is in PyTorch, ran on a GPU" if self._is_used else ""
 
     def computed(self, call: Callable[[Mapping[str, Any]], _Result], inputs: Mapping[str, Any]) -> _Result:
         """What `call` makes of the inputs, which are tensors of the host and numbers.
@@ -42,10 +43,14 @@ class TorchDevice:
         if not torch.cuda.is_available():
             return call(inputs)
         try:
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # as the host computes
             found = call({**inputs, **{name: value.cuda() for name, value in tensors.items()}})
         except Exception:  # whatever it is, the host says whether the reference is at fault
             self._is_refused = True
-            return call(inputs)
-        self._is_used = True
-        torch.cuda.empty_cache()  # candidates need the memory
-        return found
+        else:
+            self._is_used = True
+            return found
+        finally:
+            with contextlib.suppress(Exception):  # some failures leave a GPU that this process cannot use any more
+                torch.cuda.empty_cache()  # candidates need the memory
+        return call(inputs)
