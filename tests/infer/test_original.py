@@ -13,7 +13,7 @@ from kernel_truths import FOLDER, infer_case
 from kernelwright.backend.base import BoundLaunch, LocalArgument
 from kernelwright.backend.opencl.session import OpenclSession
 from kernelwright.errors import InfrastructureError, ReferenceFailed
-from kernelwright.evaluate.data.datasets import Dataset
+from kernelwright.evaluate.data.datasets import Dataset, datasets_for
 from kernelwright.evaluate.judge import referee
 from kernelwright.evaluate.judge.kernel_reference import KernelReference
 from kernelwright.evaluate.judge.referee import Prepared, PrepareJob, RefereeArgument, make_referee
@@ -177,3 +177,36 @@ def test_a_device_that_the_original_kernel_makes_unusable_is_told_as_its_fault(
     ) as told:
         call_reference(reference, problem, problem.workloads[0], inputs)
     assert "shapes, sizes and launches" in (told.value.hint or "")
+
+
+def test_a_device_that_was_lost_is_no_reason_to_judge_without_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = problem_of(tmp_path, "layer_norm.cl", "rows=7", "hidden=50", "eps=1e-5")
+    handle = make_referee(RefereeArgument(problem.file, tmp_path / "inputs", 1))
+    hostile = [each for each in datasets_for(problem, seed=1, is_thorough=True) if each.is_hostile]
+    name = problem.workloads[0].name
+    first = handle(PrepareJob(name, hostile[0]))
+    assert isinstance(first, Prepared)
+
+    def lost(_: OpenclSession) -> None:
+        raise InfrastructureError("waiting for the device: ILLEGAL_ADDRESS")
+
+    monkeypatch.setattr(OpenclSession, "synchronize", lost)
+    for dataset in hostile[1:3]:
+        with pytest.raises(ReferenceFailed, match="ILLEGAL_ADDRESS"):
+            handle(PrepareJob(name, dataset))
+
+
+def test_a_device_that_cannot_be_opened_is_not_told_as_the_kernels_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = problem_of(tmp_path, "argmax.cl", "rows=33", "cols=10")
+
+    def busy(*_: object) -> None:
+        raise InfrastructureError("opening the device: OUT_OF_MEMORY")
+
+    monkeypatch.setattr(OpenclSession, "__init__", busy)
+    reference = KernelReference(problem).as_reference()
+    with pytest.raises(ReferenceFailed, match="raised InfrastructureError: opening the device: OUT_OF_MEMORY"):
+        call_reference(reference, problem, problem.workloads[0], {"scores": np.ones((33, 10))})

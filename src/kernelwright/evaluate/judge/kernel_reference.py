@@ -88,6 +88,8 @@ class KernelReference:
         self._has_floats = any(DTYPES[each.dtype].kind == "float" for each in problem.arguments)
         self._is_compared = False
         """Whether the kernel in doubles was once held against the kernel as it is."""
+        self.is_lost = False
+        """Whether its device cannot be used any more: no failure from then on says anything of inputs."""
         self._narrow_because = ""
         """Why the kernel runs in its own types; empty: it does not, or has no floats."""
         if self._has_floats and False in kinds:
@@ -176,10 +178,13 @@ class KernelReference:
         Raises:
             BuildFailed, LaunchFailed: it does not build or run.
             ReferenceFailed: after it, the device cannot be used by this process.
+            InfrastructureError: the device cannot be opened, before anything ran.
         """
+        self._device()
         try:
             return self._launched(problem, candidate, values)
         except InfrastructureError as error:
+            self.is_lost = True
             how = "as it is" if problem is self._problem else "with doubles for floats"
             raise ReferenceFailed(
                 f"the original kernel, which is the reference, ran {how} and the device failed: {error.message}",
