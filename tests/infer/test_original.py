@@ -160,15 +160,23 @@ def test_a_kernel_that_computes_something_else_in_doubles_runs_as_it_is(tmp_path
     assert "since with doubles it computes something else" in original.note
 
 
+def lose_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on each launch ends, and then the device fails."""
+    wait = OpenclSession.synchronize
+
+    def lost(session: OpenclSession) -> None:
+        wait(session)
+        raise InfrastructureError("waiting for the device: ILLEGAL_ADDRESS")
+
+    monkeypatch.setattr(OpenclSession, "synchronize", lost)
+
+
 def test_a_device_that_the_original_kernel_makes_unusable_is_told_as_its_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = problem_of(tmp_path, "layer_norm.cl", "rows=7", "hidden=50", "eps=1e-5")
 
-    def lost(_: OpenclSession) -> None:
-        raise InfrastructureError("waiting for the device: ILLEGAL_ADDRESS")
-
-    monkeypatch.setattr(OpenclSession, "synchronize", lost)
+    lose_device(monkeypatch)
     reference = KernelReference(problem).as_reference()
     x = np.ones((7, 50))
     inputs = {"x": x, "gamma": x[0], "beta": x[0]}
@@ -189,10 +197,7 @@ def test_a_device_that_was_lost_is_no_reason_to_judge_without_the_reference(
     first = handle(PrepareJob(name, hostile[0]))
     assert isinstance(first, Prepared)
 
-    def lost(_: OpenclSession) -> None:
-        raise InfrastructureError("waiting for the device: ILLEGAL_ADDRESS")
-
-    monkeypatch.setattr(OpenclSession, "synchronize", lost)
+    lose_device(monkeypatch)
     for dataset in hostile[1:3]:
         with pytest.raises(ReferenceFailed, match="ILLEGAL_ADDRESS"):
             handle(PrepareJob(name, dataset))
