@@ -236,6 +236,13 @@ def test_a_wait_for_a_core_explains_wall_time_and_what_runs_does_not(
     assert seen_ms(9.0, before_s, after_s) == pytest.approx(told_ms)
 
 
+def test_work_that_is_spread_over_more_threads_than_cores_is_seen_as_long_as_it_keeps_the_cores_busy() -> None:
+    before_s = dict.fromkeys(range(8), (0.0, 0.0))
+    after_s = dict.fromkeys(range(8), (0.00225, 0.00675))  # each of eight had a quarter of one of two cores, for 9 ms
+    assert seen_ms(9.0, before_s, after_s, cores=2) == pytest.approx(9.0)
+    assert seen_ms(9.0, before_s, after_s, cores=8) == pytest.approx(2.25)
+
+
 @pytest.mark.skipif(not thread_times_s(), reason="this system does not tell how long threads wait for a core")
 def test_work_of_another_thread_is_seen_however_busy_the_host_is() -> None:
     started, ended = threading.Event(), threading.Event()

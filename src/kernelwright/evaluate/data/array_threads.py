@@ -22,14 +22,18 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Crew:
     """Does pieces of work side by side; with one thread, one after the other."""
 
     def __init__(self, threads: int | None = None) -> None:
         """`threads`: None: one for each core that this process may use, at most `MAX_THREADS`."""
         if threads is None:
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            threads = min(MAX_THREADS, cores)
+            threads = min(MAX_THREADS, usable_cores())
         self.threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="crew") if threads > 1 else None
 

@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 
 from kernelwright.backend.base import DeviceSession, Module
+from kernelwright.evaluate.data.array_threads import usable_cores
 from kernelwright.evaluate.data.freshness import launch_secret
 from kernelwright.evaluate.device.arena import Arena, Job
 
@@ -109,17 +110,23 @@ class FreshLaunches:
 
 
 def seen_ms(
-    wall_ms: float, before_s: Mapping[int, tuple[float, float]], after_s: Mapping[int, tuple[float, float]]
+    wall_ms: float,
+    before_s: Mapping[int, tuple[float, float]],
+    after_s: Mapping[int, tuple[float, float]],
+    *,
+    cores: int | None = None,
 ) -> float:
-    """A launch's wall time without what its threads waited for a core, but no less than the busiest one of them ran.
+    """A launch's wall time without what its threads waited for a core, but no less than they kept the cores busy.
 
-    Work that is hidden from the timer has a thread that runs, however busy the host is; a launch that waits has none.
+    That is as long as the busiest one ran, and as all of them ran on `cores` (None: what this process may use). Work
+    that is hidden from the timer has threads that run, however busy the host is; a launch that waits has none.
     """
     changes_s = [
         (ran_s - before_s.get(thread, (0.0, 0.0))[0], waited_s - before_s.get(thread, (0.0, 0.0))[1])
         for thread, (ran_s, waited_s) in after_s.items()
     ]
-    ran_ms = 1e3 * max((ran_s for ran_s, _ in changes_s), default=0.0)
+    every_ms = [1e3 * ran_s for ran_s, _ in changes_s]
+    ran_ms = max([sum(every_ms) / (cores or usable_cores()), *every_ms])
     waited_ms = 1e3 * sum(waited_s for _, waited_s in changes_s)
     return min(wall_ms, max(ran_ms, wall_ms - waited_ms))
 
