@@ -259,6 +259,32 @@ def test_what_is_filled_when_it_is_read_is_seen_from_outside(tmp_path: Path, pro
     assert reason is None or reason.startswith("wrong in 12 of 12 launches of the comparison")
 
 
+@dataclass
+class Asked(MemorySession):
+    """Counts buffers whose addresses it was first asked for after launches."""
+
+    known: list[Any] = field(default_factory=list)
+    launch_count: int = 0
+    late_count: int = 0
+
+    def time(self, launches: Any) -> float:
+        self.launch_count += 1
+        return super().time(launches)
+
+    def address_of(self, buffer: Any) -> int | None:
+        if not any(buffer is each for each in self.known):
+            self.known.append(buffer)
+            self.late_count += self.launch_count > 0
+        return super().address_of(buffer)
+
+
+def test_addresses_are_asked_for_before_anything_is_owed(tmp_path: Path) -> None:
+    session = Asked()
+    assert refused(process_of(tmp_path, lambda *_: None, process_id=os.getpid(), session=lambda: session)) is None
+    assert session.known
+    assert session.late_count == 0, "a driver's function that a kernel has changed could fill what it owes"
+
+
 @pytest.mark.parametrize(
     "told",
     [None, {}, {"y": 4096}, {"y": 8, "z": 8}, {"y": "a", "z": "b"}, {"y": -1, "z": 1 << 70}, {"y": 1.0, "z": 2.0}],

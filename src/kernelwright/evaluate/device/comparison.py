@@ -192,6 +192,10 @@ class _Rounds:
         """Candidates whose inputs the baseline has not taken yet in this turn."""
         self._current = current_file(job.out_folder)
         self._readings = Readings(session.read_state)
+        if job.has_parts:  # finding an address asks the driver, which a kernel may have changed: nothing is owed yet
+            for each in job.jobs:
+                for index in range(job.set_count):
+                    arena.addresses(index, each)
 
     def run(self) -> Comparing:
         job = self._job
