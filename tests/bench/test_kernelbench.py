@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import threading
 from collections.abc import Generator
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from kernelwright_bench.modules.official import ask_official
 from kernelwright_bench.modules.solving import Interrupted, SolveWorkers
 from kernelwright_bench.modules.table import disagreements, document, markdown, summary
 from kernelwright_bench.modules.unsearched import by_rules
+from kernelwright_bench.modules.worker import _made
 
 SQUARE = """
 import torch
@@ -411,3 +413,23 @@ def test_a_checkout_is_run_from_end_to_end_on_the_cpu(
         assert each["official"] == {"is_asked": False, "why": "it needs CUDA, and the answer is for CPU tensors"}
     assert (sort["correct"], sort["stage"]) == (False, "lower")
     assert "aten.sort.default is not lowered" in sort["why"]
+
+
+@pytest.mark.parametrize("held", [[1.0], threading], ids=["weights", "an extension"])
+def test_a_module_is_as_constructed_each_time_whatever_it_holds(held: object) -> None:
+    made = list[Any]()
+
+    class Model:
+        def __init__(self) -> None:
+            self.held = held
+            made.append(self)
+
+        def to(self, _: str) -> Any:
+            return self
+
+    loaded = SimpleNamespace(Model=Model, get_init_inputs=list)
+    torch = SimpleNamespace(manual_seed=lambda _: None)
+    first, second = (_made(torch, loaded, "Model", "cpu") for _ in range(2))
+    assert first is not second
+    assert first.held == second.held == held
+    assert (len(made) == 1) == isinstance(held, list), "weights are made once where they can be copied"

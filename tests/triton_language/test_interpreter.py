@@ -11,6 +11,7 @@ import pytest
 from triton_problems import KERNEL, PROBLEM, TWO, TWO_HEADER, TWO_PROBLEM
 
 from kernelwright.backend.interpreter import backend
+from kernelwright.backend.interpreter.session import _free_bytes
 from kernelwright.cli.commands.tune import TuneWords, run_tune
 from kernelwright.errors import BaselineFailed, MissingDependency, UsageError
 from kernelwright.evaluate.device.probe import ProbeReport, select_device
@@ -222,3 +223,14 @@ def test_arrays_that_the_host_has_no_room_for_are_told_and_the_session_goes_on(i
     allocated, launched = done.stdout.splitlines()
     assert allocated == "there is no room for 1,073,741,824 bytes"
     assert launched.startswith("out-of-memory 'grows' fails in Triton's interpreter: ")
+
+
+def test_memory_that_files_fill_is_free_in_a_control_group(tmp_path):
+    if _free_bytes(tmp_path) is None:
+        pytest.skip("this system does not tell how much memory is free")
+    limits = {"memory.max": 1000, "memory.current": 990, "memory.stat": "anon 90\ninactive_file 600\nactive_file 200\n"}
+    for name, said in limits.items():
+        (tmp_path / name).write_text(f"{said}\n")
+    assert _free_bytes(tmp_path) == 810
+    (tmp_path / "memory.max").write_text("max\n")
+    assert _free_bytes(tmp_path) > 810

@@ -175,12 +175,21 @@ def _loaded(file: Path, name: str) -> Any:
 
 
 def _made(torch: Any, loaded: Any, name: str, device: str) -> Any:
-    """A module as its constructor leaves it under the seed, which runs once for all: weights can take it seconds."""
+    """A module as its constructor leaves it under the seed, which runs once for all: weights can take it seconds.
+
+    One that holds what cannot be copied, like an extension that it has compiled, is constructed each time.
+    """
     known = vars(loaded).setdefault("_kernelwright_made", {})
     if name not in known:
-        torch.manual_seed(SEED)
-        known[name] = getattr(loaded, name)(*loaded.get_init_inputs()).to(device)
-    return copy.deepcopy(known[name])
+        known[name] = _constructed(torch, loaded, name, device)
+    with contextlib.suppress(Exception):  # copying runs code of all that it holds
+        return copy.deepcopy(known[name])
+    return _constructed(torch, loaded, name, device)
+
+
+def _constructed(torch: Any, loaded: Any, name: str, device: str) -> Any:
+    torch.manual_seed(SEED)
+    return getattr(loaded, name)(*loaded.get_init_inputs()).to(device)
 
 
 def _inputs(torch: Any, loaded: Any, seed: int, device: str) -> list[Any]:

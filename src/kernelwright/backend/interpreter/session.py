@@ -164,20 +164,23 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (min([most, *known]), hard))
 
 
-def _free_bytes() -> int | None:
-    """Of the host, or of the control group that this process is in where that has less; None: it is not told."""
+def _free_bytes(group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Of the host, or of the control group that this process is in where that has less; None: it is not told.
+
+    What files that were read fill of a group's memory is free.
+    """
     try:
         found = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
     except OSError:
         return None
     if found is None:
         return None
-    group = Path("/sys/fs/cgroup")
     try:
         most, used = (int((group / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
+        of_files = re.findall(r"^(?:in)?active_file (\d+)$", (group / "memory.stat").read_text("ascii"), re.MULTILINE)
     except (OSError, ValueError):  # there is none, or it says `max`
         return 1024 * int(found[1])
-    return min(1024 * int(found[1]), max(0, most - used))
+    return min(1024 * int(found[1]), max(0, most - used + sum(map(int, of_files))))
 
 
 class InterpreterSession(DeviceSession):
