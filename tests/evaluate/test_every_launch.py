@@ -181,8 +181,14 @@ def test_a_right_candidate_is_told_nothing(tmp_path: Path, shares_host_cores: bo
     process = process_of(tmp_path, lambda *_: None, shares_host_cores=shares_host_cores, process_id=process_id)
     assert refused(process) is None
     asked = shares_host_cores and process_id is None
-    assert process.notes == [final_comparison.NOT_OUTSIDE] * asked
+    assert process.notes == [final_comparison.NOT_OUTSIDE.format("driver")] * asked
     assert bool(process.looks) == shares_host_cores, "elsewhere the device's process draws the places"
+
+
+def test_a_system_that_shows_no_process_anothers_memory_is_told(tmp_path: Path) -> None:
+    process = process_of(tmp_path, lambda *_: None, process_id=1 << 30)  # which no process has
+    assert refused(process) is None
+    assert process.notes == [final_comparison.NOT_OUTSIDE.format("system")]
 
 
 @SHARES

@@ -74,9 +74,8 @@ NOT_AGAIN = (
     "not every launch of the comparison was held against the baseline on the same inputs: the budget left no time"
 )
 
-NOT_OUTSIDE = (
-    "what candidates wrote in the comparison was read by the process that ran them: this system lets no other one"
-)
+NOT_OUTSIDE = "what candidates wrote in the comparison was read by the process that ran them: this {} lets no other one"
+"""Of a driver that does not tell where memory lies, or a system that shows no process another one's."""
 
 AGAIN_ROUNDS = 12
 """Launches of the baseline on each workload that are planned for that, and for its own process."""
@@ -491,9 +490,11 @@ def _asked(process: DeviceProcess, job: CompareJob, timeout_s: float, watch: Wat
         return process.call_worker(asked, deadline_s - time.monotonic(), watch)
 
     place = ask(job)
-    with opened_memory(process.readable_process() if job.has_parts else None) as memory:
-        if job.has_parts and memory is None and NOT_OUTSIDE not in process.notes:
-            process.notes.append(NOT_OUTSIDE)
+    process_id = process.readable_process() if job.has_parts else None
+    with opened_memory(process_id) as memory:
+        note = NOT_OUTSIDE.format("driver" if process_id is None else "system")
+        if job.has_parts and memory is None and note not in process.notes:
+            process.notes.append(note)
         while not isinstance(place, CompareDone):
             if type(place) is not int or place not in places or len(parts[place]) == job.rounds:
                 return None
