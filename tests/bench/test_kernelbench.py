@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 import threading
 from collections.abc import Generator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ from kernelwright_bench.modules.official import ask_official
 from kernelwright_bench.modules.solving import Interrupted, SolveWorkers
 from kernelwright_bench.modules.table import disagreements, document, markdown, summary
 from kernelwright_bench.modules.unsearched import by_rules
-from kernelwright_bench.modules.worker import _made
+from kernelwright_bench.modules.worker import _made, _Timer
 
 SQUARE = """
 import torch
@@ -433,3 +434,14 @@ def test_a_module_is_as_constructed_each_time_whatever_it_holds(held: object) ->
     assert first is not second
     assert first.held == second.held == held
     assert (len(made) == 1) == isinstance(held, list), "weights are made once where they can be copied"
+
+
+def test_a_timer_that_goes_on_to_another_answer_keeps_no_weights_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch, timer = SimpleNamespace(compiler=SimpleNamespace(reset=lambda: None)), _Timer()
+    timer._forget(torch, "one.py")
+    for name in ("module", "answer", "plain"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    timer._forget(torch, "other.py")
+    assert not {"module", "answer", "plain"} & sys.modules.keys()

@@ -58,6 +58,10 @@ def make_timer(argument: object) -> Callable[[Any], object]:
     return _Timer()
 
 
+_NAMES = ("module", "answer", "plain")
+"""Of the files' modules."""
+
+
 class _Timer:
     """One answer's judgement, part by part; then the next one's."""
 
@@ -93,6 +97,8 @@ class _Timer:
         self._calls, self._answered, self._first, self._refused = {}, None, {}, {}
         self._module, self._inputs = None, list[Any]()
         if self._answer is not None:
+            for name in _NAMES:
+                sys.modules.pop(name, None)  # with the weights that it has made
             torch.compiler.reset()
             gc.collect()
         self._answer = answer
