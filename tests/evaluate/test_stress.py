@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace as Stub
 from typing import Any, cast
@@ -16,6 +18,8 @@ from kernelwright.backend.redraw import Redraw
 from kernelwright.evaluate.data.layout import GUARD_BYTES
 from kernelwright.evaluate.device.arena import BufferSpec, Job
 from kernelwright.evaluate.device.stress import StressDone, StressJob, stress
+from kernelwright.evaluate.device.worker import CheckDone, CheckJob
+from kernelwright.evaluate.device_queue import baseline
 from kernelwright.evaluate.device_queue import stress as queue_stress
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.problem.outcome import Failed
@@ -115,3 +119,26 @@ def test_what_is_not_the_baselines_is_wrong_only_where_the_referee_says_so(tmp_p
     assert queue_stress.stress(cast("DeviceProcess", process), [JOB]) == found
     assert looked == (stressed.names[:1] if is_wrong else stressed.names)
     assert not any(folder.exists() for folder, _ in stressed.done.written[: len(looked)])
+
+
+def test_waits_for_other_runs_are_no_time_of_the_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [5.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
+
+    @contextlib.contextmanager
+    def turn() -> Iterator[None]:
+        now_s[0] += 100.0
+        yield
+
+    def launched(*_: object, **__: object) -> object:
+        now_s[0] += 3.0
+        return CheckDone(1.0)
+
+    process = object.__new__(DeviceProcess)
+    vars(process).update(
+        turn=turn(), worker=Stub(call=launched), worker_seconds=0.0, waited_s=0.0, baseline_s={}, _is_closed=False,
+        _opening=None, settings=Stub(launch_timeout_s=9.0),
+    )  # fmt: skip
+    assert baseline._why_not_launched(process, CheckJob(JOB, {}, tmp_path)) is None
+    assert process.baseline_s == {"w": 3.0}
+    assert process.waited_s == 100.0

@@ -108,12 +108,12 @@ def _baseline_runs(process: DeviceProcess, built: Job, dataset: Dataset, folder:
 
 
 def _why_not_launched(process: DeviceProcess, job: CheckJob) -> Exception | None:
-    start_s = time.perf_counter()
+    start_s, before_s = time.perf_counter(), process.waited_s
     try:
         process.call_unless_killed(job, process.settings.launch_timeout_s)
     except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
         process.refuse_when_closed()
         return error
-    took_s, workload = time.perf_counter() - start_s, job.job.workload
+    took_s, workload = time.perf_counter() - start_s - (process.waited_s - before_s), job.job.workload
     process.baseline_s[workload] = min(took_s, process.baseline_s.get(workload, took_s))
     return None

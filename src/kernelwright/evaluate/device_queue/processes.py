@@ -141,6 +141,8 @@ class DeviceProcess:
         self.device_memory_bytes = device.limits.get("global_memory")
         self.turn: AbstractContextManager[object] = contextlib.nullcontext()
         """What each job of the device's process waits for and holds; nothing where the lane's user holds the device."""
+        self.waited_s = 0.0
+        """Wall time spent waiting for `turn`."""
         self._is_closed = False
         self.baseline: Mapping[str, Job] | None = None
         """By workload, once it is known to run."""
@@ -392,7 +394,9 @@ class DeviceProcess:
             self._opening.result()
             self._opening = None
         try:
+            asked_s = time.perf_counter()
             with self.turn:
+                self.waited_s += time.perf_counter() - asked_s
                 answer = self.worker.call(job, timeout_s=timeout_s, watch=watch)
         except (KernelwrightError, LaunchFailed, BuildFailed):
             raise
