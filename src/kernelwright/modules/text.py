@@ -162,9 +162,7 @@ def _stage(stage: Stage, text: str, kernel: Kernel, kept: set[str], language: La
     elif stage.combiner in ("max", "min"):
         before, inside = _extreme(stage, _bare(text))
         after.insert(0, f"const {C_TYPES[stage.dtype]} {total} = nans_{stage.buffer} ? NAN : most_{stage.buffer};")
-    elif (
-        stage.kind == "reduce" and stage.combiner == "sum" and stage.dtype == "float32" and _extent(kernel) >= LONG_SUM
-    ):
+    elif _is_long_sum(stage, kernel):
         before, inside = [f"double sum_{stage.buffer} = 0.0;"], [f"sum_{stage.buffer} += {_bare(text)};"]
         after.insert(0, f"const float {total} = (float)sum_{stage.buffer};")
     else:
