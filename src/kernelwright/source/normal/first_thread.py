@@ -218,6 +218,9 @@ def _stored_behind(draft: KernelText, node: nodes.If, barrier: nodes.Statement) 
         match each:
             case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=own))):
                 stores = block[index + 1 :]
+                names = {n.name for s in stores for n in nodes.walk(s) if isinstance(n, nodes.Name)}
+                if names & nodes.declared_names(node):
+                    raise LeftAsIs("a store needs what is declared beside it")
                 if _is_scalar_shared(draft, own) and stores and all(_is_store(draft, s, own) for s in stores):
                     _refuse_others(draft, *conditions)
                     text = " ".join(in_one_line(draft.text(s)) for s in stores)
