@@ -310,6 +310,9 @@ def test_programs_for_gpus_are_larger_than_those_for_any_device(tmp_path: Path) 
     [
         ("(n + 3) * 4", "4", "n + 3"), ("4 * n * m", "4", "n * m"), ("((n * 2) * 4)", "4", "n * 2"),
         ("n + 3 * 4", "4", "ceil_div(n + 3 * 4, 4)"), ("4 * n // m", "4", "ceil_div(4 * n // m, 4)"),
+        ("(n if m > 2 else k * 4)", "4", "ceil_div(n if m > 2 else k * 4, 4)"),
+        ("4 * n if m > 2 else k", "4", "ceil_div(4 * n if m > 2 else k, 4)"),
+        ("(n if m > 2 else k) * 4", "4", "n if m > 2 else k"),
     ],
 )  # fmt: skip
 def test_a_factor_is_left_out_of_products_only(total: str, part: str, expected: str) -> None:
