@@ -186,7 +186,10 @@ def test_what_joins_do_beside_joining_is_done_once_and_in_its_order(name: str) -
     assert normal_form(source, "cuda", "f") == source
 
 
-@pytest.mark.parametrize("barrier", ["const float z = x[t]; __syncthreads();", "__syncthreads(); atomicAdd(&p[0], z);"])
+@pytest.mark.parametrize("barrier", [
+    "const float z = x[t]; __syncthreads();", "__syncthreads(); atomicAdd(&p[0], z);",
+    "__syncthreads(); switch (t) { case 3: p[0] = z; } __syncthreads();",
+])  # fmt: skip
 def test_a_first_element_is_read_where_all_have_waited_and_nothing_changes_it(barrier: str) -> None:
     source = (
         "__global__ void f(const float* x, float* s, float z) { __shared__ float p[64]; __shared__ float q[64];"
@@ -209,10 +212,18 @@ def test_what_lives_beyond_a_loop_is_not_declared_in_it(name: str) -> None:
     assert "{ float d = x" not in normal_form(source, "cuda", "f")
 
 
-def test_a_store_stays_beside_what_it_needs() -> None:
+STORES = {
+    "it needs what is declared beside it": "const int k = n * 2; s = x[blockIdx.x]; z[k] = s; } __syncthreads(); ",
+    "a switch reads the array": "s = x[0]; z[0] = s; } __syncthreads(); switch (n) { case 1: y[n] = z[0]; } ",
+    "a switch changes the value": "s = x[0]; z[0] = s; } __syncthreads(); switch (n) { case 1: s = 3; } ",
+}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_store_by_the_first_thread_stays_where_it_is_if(name: str) -> None:
     source = (
-        "__global__ void f(const float* x, float* y, float* z, int n) { __shared__ float s; if (threadIdx.x == 0)"
-        " { const int k = n * 2; s = x[blockIdx.x]; z[k] = s; } __syncthreads(); y[threadIdx.x] = s; }"
+        "__global__ void f(const float* x, float* y, float* z, int n) { __shared__ float s; if (threadIdx.x == 0) { "
+        f"{STORES[name]}y[threadIdx.x] = s; }}"
     )
     assert normal_form(source, "cuda", "f") == source
 

@@ -308,7 +308,7 @@ def _kept(
     edits: list[Edit] = []
     for statement in later:
         inside = list(nodes.walk(statement))
-        if any(_changed(each) == own for each in inside):
+        if any(own in _changed(each) for each in inside):
             break
         firsts = [each for each in inside if _is_first_of(each, own)]
         if len(firsts) != sum(isinstance(each, nodes.Name) and each.name == own for each in inside):
@@ -324,9 +324,11 @@ def _is_first_of(node: nodes.Node, array: str) -> bool:
     return False
 
 
-def _changed(node: nodes.Node) -> str | None:
+def _changed(node: nodes.Node) -> Collection[str | None]:
     """What a node changes, or lets something else change."""
     match node:
         case nodes.Assign(target=inner) | nodes.Update(operand=inner) | nodes.Unary(operator="&", operand=inner):
-            return nodes.root_name(inner)
-    return None
+            return (nodes.root_name(inner),)
+        case nodes.OpaqueStatement(names=names) | nodes.OpaqueExpression(names=names):
+            return names
+    return ()
