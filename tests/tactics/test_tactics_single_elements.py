@@ -109,6 +109,7 @@ LEFT = {
     "a sum of sums": ("own += a + b + (c + d)", "own += a * own + b * own + (c * own + d * own)"),
     "the largest so far": ("own += a + b + (c + d)", "most = fmaxf(most, fmaxf(fmaxf(a, b), fmaxf(c, d))); "
                            "own += a * most + b * most + (c * most + d * most)", "float own", "float most = 0, own"),
+    "rows that each thread begins elsewhere": ("+ blockIdx.x * (n / 4)", "+ (blockIdx.x * (n / 4) + threadIdx.x)"),
     "a counter of all": (STORED, STORED.replace("* scale", "* atomicAdd(y, 1.0f)")),
     "elements that a thread finds": ("to[i] = out;\n  }", "to[i] = out;\n  }\n  float* one = y + blockIdx.x * n;\n"
                                      "  for (int i = threadIdx.x; i < n / 4; i += 64) one[4 * i] += one[4 * i + 3];"),

@@ -175,6 +175,9 @@ def _flat_loop(subject: Subject, node: nodes.Statement, pointers: Mapping[str, s
     (width,) = widths
     names: list[str] = []
     carried = nodes.assigned_names(node.body) - nodes.declared_names(node.body)
+    used = {each.name for each in nodes.walk(node.body) if isinstance(each, nodes.Name)}
+    if met := sorted((used & own.names) - carried - nodes.declared_names(node)):
+        raise Unfit(f"a value is made of {met[0]}, which is another one in each thread")
     texts = [
         _Component(subject.source, pointers, header.variable, lane, width, names, own, carried).body(node.body)
         for lane in range(width)
@@ -340,7 +343,7 @@ class _Component:
                 raise Unfit("a vector or its place is used as a whole")
             case nodes.Name(name=name) if name in self.lanes:
                 raise Unfit("a value is made of several components")
-            case nodes.Name(name=name) if name in self.carried or self._differs(node):
+            case nodes.Name(name=name) if name in self.carried or name == "threadIdx":
                 raise Unfit(f"a value is made of {name}, which is another one in each thread")
             case nodes.Call(function=name) if self.own.meets(name) or self.own.acts(name):
                 raise Unfit(f"a value is made by {name}, which may give each thread another one")
@@ -349,9 +352,6 @@ class _Component:
             case _:
                 for each in nodes.children(node):
                     yield from self._edits(each)
-
-    def _differs(self, node: nodes.Name) -> bool:
-        return node.name not in self.inside and self.own.differs(node)
 
     def _lanes_of(self, node: nodes.Node) -> set[int]:
         """Of which components a scalar value is made."""
