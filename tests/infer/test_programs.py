@@ -298,6 +298,39 @@ def test_functions_of_the_host_that_are_not_followed_are_told(body: str, message
     assert message in caught.value.message
 
 
+MEMBERS = """
+#include <cstdlib>
+struct Sizes { int n; };
+__global__ void twice(const float *x, float *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
+}
+int main() {
+    Sizes p, q;
+    int n = 7000;
+    SET
+    float *x, *y;
+    cudaMalloc(&x, 3000 * sizeof(float));
+    cudaMalloc(&y, 3000 * sizeof(float));
+    twice<<<(q.n + 255) / 256, 256>>>(x, y, q.n);
+    return n;
+}
+"""
+
+
+def test_a_member_is_no_variable_of_its_name(tmp_path: Path) -> None:
+    found = infer_program(_program(tmp_path, main__cu=MEMBERS.replace("SET", "q.n = 3000;")), (".cu",))
+    (scalar,) = (each for each in found.arguments if each.role == "scalar")
+    assert scalar.value == "3000"
+
+
+@pytest.mark.parametrize("text", ["p.n = 1000; q.n = 3000;", "q.n = 1500; q.n *= 2;", "q.n = 3000; q.n = q.n / 2;"])
+def test_members_with_several_values_are_not_read(text: str, tmp_path: Path) -> None:
+    folder = _program(tmp_path, main__cu=MEMBERS.replace("SET", text))
+    with pytest.raises(SpecError):
+        infer_program(folder, (".cu",))
+
+
 def test_programs_for_gpus_are_larger_than_those_for_any_device(tmp_path: Path) -> None:
     source = SQUARES_CU.replace("atoi(argv[1])", "67108864")
     folder = _program(tmp_path, main__cu=source, Makefile="run: main\n\t./$(program) 1000 10\n")
@@ -310,6 +343,9 @@ def test_programs_for_gpus_are_larger_than_those_for_any_device(tmp_path: Path) 
     [
         ("(n + 3) * 4", "4", "n + 3"), ("4 * n * m", "4", "n * m"), ("((n * 2) * 4)", "4", "n * 2"),
         ("n + 3 * 4", "4", "ceil_div(n + 3 * 4, 4)"), ("4 * n // m", "4", "ceil_div(4 * n // m, 4)"),
+        ("(n if m > 2 else k * 4)", "4", "ceil_div(n if m > 2 else k * 4, 4)"),
+        ("4 * n if m > 2 else k", "4", "ceil_div(4 * n if m > 2 else k, 4)"),
+        ("(n if m > 2 else k) * 4", "4", "n if m > 2 else k"),
     ],
 )  # fmt: skip
 def test_a_factor_is_left_out_of_products_only(total: str, part: str, expected: str) -> None:

@@ -15,6 +15,7 @@ from kernelwright.source import nodes
 from kernelwright.source.if_conditions import condition_value
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import integer_value, tokens_of
+from kernelwright.source.lowering_expressions import unmistakable
 from kernelwright.source.preprocess import preprocess
 from kernelwright.source.syntax import parse
 from tiers import examples
@@ -243,6 +244,13 @@ __global__ void k(float *x, int n, int m) { int i = threadIdx.x, j = threadIdx.y
     assert elements[0] is not None
     assert "unknown" not in str(elements[0])
     assert elements[0] == elements[1]
+
+
+def test_the_first_of_several_types_in_a_definition_is_no_variable() -> None:
+    source = "typedef float real, *to_real; void f(float *y, float n) { y[0] = (real) + n; }"
+    assert unmistakable(source) == source
+    variable = source.replace("typedef float real, *to_real;", "float real = 1;")
+    assert "(1111) + n" in unmistakable(variable)
 
 
 def test_places_are_exact_unless_a_macro_gives_only_a_part() -> None:

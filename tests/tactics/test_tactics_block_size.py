@@ -69,6 +69,9 @@ AS_DATA = {
     "the place and the size": ("sum += x[row * d + i]", "sum += x[row * d + i] + i % BLOCK * t"),
     "the size": ("o[row] = s[0]", "o[row] = s[0] / BLOCK"),
     "a number made of them": ("sum += x[row * d + i]", "int w = i % BLOCK; sum += x[row * d + i] * w"),
+    "a number that is set to the place": ("sum += x[row * d + i]", "int w; w = t; sum += x[row * d + i] * w"),
+    "a number that grows by the size": ("sum += x[row * d + i]", "int w = 0; w += BLOCK; sum += x[row * d + i] * w"),
+    "the size, added by all": ("o[row] = s[0]", "int w = atomic_add((__global int *)o, BLOCK)"),
     "what is chosen by the place": ("s[t] = sum", "s[t] = sum > 0.0f ? t : sum"),
     "a sum that begins with 1": ("sum = 0.0f", "sum = 1.0f"),
 }

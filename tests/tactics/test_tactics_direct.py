@@ -453,18 +453,36 @@ MORE_THAN_A_SUM = {
     "a sum of what is no product": ("tw[i]; }", "tw[i]; more += tx[i] + 1.0f; }"),
     "numbers beyond the end": ("[k0 + l] : 0", "[k0 + l] : 1"),
     "ends at two places": ("tx[l] = k0 + l < k ?", "tx[l] = k0 + l < k - 3 ?"),
+    "a number for the next round": (
+        "float sum = 0, more = 0;\n",
+        "float sum = 0, more = 0, last = 0;\n  for (int b = 0; b < 3; b++) { sum += last;\n",
+        "  if (g < n)",
+        "  }\n  if (g < n)",
+        "    for (int i",
+        "    last = k0 + 1;\n    for (int i",
+    ),
+    "a counter for the next round": (
+        "float sum = 0, more = 0;\n",
+        "float sum = 0, more = 0, last = 0;\n  for (int b = 0; b < 3; b++) { sum += last;\n",
+        "  if (g < n)",
+        "  }\n  if (g < n)",
+        "k0 += 8",
+        "k0 += 8, last += 1",
+    ),
     "a product of its own": ("sum += tx[i] * tw[i];", "sum = sum * 0.5f + tx[i] * tw[i];"),
 }
 
 
 @pytest.mark.opencl
-@pytest.mark.parametrize(("old", "new"), MORE_THAN_A_SUM.values(), ids=MORE_THAN_A_SUM)
-def test_what_else_a_loop_over_tiles_does_stays(old: str, new: str, tmp_path: Path, runner: Runner) -> None:
+@pytest.mark.parametrize("words", MORE_THAN_A_SUM.values(), ids=MORE_THAN_A_SUM)
+def test_what_else_a_loop_over_tiles_does_stays(words: tuple[str, ...], tmp_path: Path, runner: Runner) -> None:
     arguments = {"x": "in float32 k", "w": "in float32 k", "y": "out float32 n", "n": "scalar int32 n",
                  "k": "scalar int32 k"}  # fmt: skip
     sizes = ({"n": 13, "k": 29}, {"n": 8, "k": 8})
-    source = SUM_OF_TILES.replace(old, new) if old else SUM_OF_TILES
-    assert (source != SUM_OF_TILES) == bool(old)
+    source = SUM_OF_TILES
+    for old, new in zip(words[::2], words[1::2], strict=True):
+        assert old in source
+        source = source.replace(old, new) if old else source
     subject = subject_of(Plain("sum", "opencl", source, arguments, ("ceil_div(n, 8)",), ("8",), sizes), tmp_path)
     rewrite = plain_rewrite(subject)
     for each in sizes:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from cuda_host import HostRunner, is_possible
 from tactic_runs import GPU, assert_same, example, subject_of
 
 from kernelwright.problem.expressions.expression import Expression
+from kernelwright.space.parameter import Parameter
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.tactics.rows.registers import ROW_REGISTERS
 from kernelwright.template.header import expressions
@@ -160,3 +163,14 @@ def test_rows_that_do_not_fit_into_registers_are_left_alone() -> None:
     result = ROW_REGISTERS.apply(subject)
     assert isinstance(result, NotApplicable)
     assert "does not fit" in result.reason
+
+
+@pytest.mark.parametrize(("values", "default"), [((0, 1, 2), 1), ((2, 4), 2)])
+def test_the_blocks_that_a_source_says_begin_with_one_that_it_has(values: tuple[int, ...], default: int) -> None:
+    subject = _subject("norm")
+    header = subject.header.with_parameters(Parameter("MIN_BLOCKS", values, values[0]))
+    result = ROW_REGISTERS.apply(replace(subject, header=header))
+    assert isinstance(result, Rewrite), result.reason
+    blocks = result.header.parameter("MIN_BLOCKS")
+    assert blocks is not None
+    assert (blocks.values, blocks.default) == (values, default)

@@ -163,6 +163,71 @@ def test_joins_that_reach_each_other_stay_together(name: str) -> None:
     assert text.count("k /= 2") == 1
 
 
+BOTH = "p[t] = x[t]; q[t] = y[t]; __syncthreads(); "
+STAYS = {
+    "a condition that counts": BOTH + "int k = n; if (k++ < 4) { p[t] += 1; q[t] += 2; } __syncthreads(); s[t] = k;",
+    "a loop's condition that counts": BOTH + "int k = 3; for (; k-- > 0;) { p[t] += x[k]; q[t] += y[k]; } s[t] = k;",
+    "a counter that is read behind its loop": "int k; for (k = 0; k < 4; k++) q[t] += x[k]; p[t] = k; "
+    "for (k = 0; k < 8; k++) q[t] += x[k]; __syncthreads(); s[t] = p[0];",
+    "another name for an array": "const float* one = p; float b = 0; " + BOTH + "b = one[t ^ 1] + q[t ^ 1]; "
+    "__syncthreads(); p[t] = 7; __syncthreads(); s[t] = p[t ^ 1] + b;",
+    "stores by functions": BOTH + "__stcg(s + t, q[t ^ 1]); __stcg(s + t, p[t ^ 1]); __syncthreads(); q[t] = 3;",
+    "a barrier that counts": "p[t] = x[t]; q[t] = y[t]; const int c = __syncthreads_count(x[t] > 0); "
+    "p[t ^ 1] += 1; q[t ^ 1] += c; __syncthreads(); s[t] = p[0] + q[0];",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_what_joins_do_beside_joining_is_done_once_and_in_its_order(name: str) -> None:
+    source = (
+        "__global__ void f(const float* x, const float* y, float* s, int n) { __shared__ float p[64]; "
+        f"__shared__ float q[64]; const int t = threadIdx.x; {STAYS[name]} }}"
+    )
+    assert normal_form(source, "cuda", "f") == source
+
+
+@pytest.mark.parametrize("barrier", [
+    "const float z = x[t]; __syncthreads();", "__syncthreads(); atomicAdd(&p[0], z);",
+    "__syncthreads(); switch (t) { case 3: p[0] = z; } __syncthreads();",
+])  # fmt: skip
+def test_a_first_element_is_read_where_all_have_waited_and_nothing_changes_it(barrier: str) -> None:
+    source = (
+        "__global__ void f(const float* x, float* s, float z) { __shared__ float p[64]; __shared__ float q[64];"
+        " const int t = threadIdx.x; if (t == 0) { p[0] = x[0]; q[0] = x[1]; } " + barrier + " s[t] = p[0] + q[0]; }"
+    )
+    assert "s[t] = p[0]" in normal_form(source, "cuda", "f")
+
+
+LOOPS = "for (int k = 0; k < n; ++k) { d = x[k]; a += d * d; %s }"
+OUTSIDE = {
+    "another loop hides the name only in part": LOOPS % ""
+    + " for (int k = 0; k < n; ++k) { a += d; { float d = k; s[k] = d; } }",
+    "a pointer keeps its place": "float* to = s; " + LOOPS % "to = &d;" + " a += *to;",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_what_lives_beyond_a_loop_is_not_declared_in_it(name: str) -> None:
+    source = f"__global__ void f(const float* x, float* s, int n) {{ float d = 1, a = 0; {OUTSIDE[name]} s[0] = a; }}"
+    assert "{ float d = x" not in normal_form(source, "cuda", "f")
+
+
+STORES = {
+    "it needs what is declared beside it": "const int k = n * 2; s = x[blockIdx.x]; z[k] = s; } __syncthreads(); ",
+    "a switch reads the array": "s = x[0]; z[0] = s; } __syncthreads(); switch (n) { case 1: y[n] = z[0]; } ",
+    "a switch changes the value": "s = x[0]; z[0] = s; } __syncthreads(); switch (n) { case 1: s = 3; } ",
+}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_store_by_the_first_thread_stays_where_it_is_if(name: str) -> None:
+    source = (
+        "__global__ void f(const float* x, float* y, float* z, int n) { __shared__ float s; if (threadIdx.x == 0) { "
+        f"{STORES[name]}y[threadIdx.x] = s; }}"
+    )
+    assert normal_form(source, "cuda", "f") == source
+
+
 # Random kernels: what is parted gives every bit of what was not.
 
 

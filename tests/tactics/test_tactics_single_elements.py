@@ -101,14 +101,28 @@ LEFT = {
                               "    const float4 v = row[i];"),
     "another walk": ("i = threadIdx.x; i < n / 4; i += 64) {\n    const float4 v = row[i], g",
                      "i = 63 - threadIdx.x; i < n / 4; i += 64) {\n    const float4 v = row[i], g"),
+    "the thread's place as data": (STORED, STORED.replace("* scale", "* threadIdx.x")),
+    "a variable made of the place": ("float own", "const int lane = threadIdx.x & 31; float own", "* scale", "* lane"),
+    "a thread's element": ("float own", "const float mine = w[threadIdx.x]; float own", "* scale", "* mine"),
+    "a thread's choice": ("float own", "float by = 1; if (threadIdx.x < 3) by = 2; float own", "* scale", "* by"),
+    "a function that asks": ("return v * v", "return v * threadIdx.x"),
+    "a sum of sums": ("own += a + b + (c + d)", "own += a * own + b * own + (c * own + d * own)"),
+    "the largest so far": ("own += a + b + (c + d)", "most = fmaxf(most, fmaxf(fmaxf(a, b), fmaxf(c, d))); "
+                           "own += a * most + b * most + (c * most + d * most)", "float own", "float most = 0, own"),
+    "rows that each thread begins elsewhere": ("+ blockIdx.x * (n / 4)", "+ (blockIdx.x * (n / 4) + threadIdx.x)"),
+    "a counter of all": (STORED, STORED.replace("* scale", "* atomicAdd(y, 1.0f)")),
+    "elements that a thread finds": ("to[i] = out;\n  }", "to[i] = out;\n  }\n  float* one = y + blockIdx.x * n;\n"
+                                     "  for (int i = threadIdx.x; i < n / 4; i += 64) one[4 * i] += one[4 * i + 3];"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LEFT)
 def test_vectors_whose_components_differ_stay(name: str) -> None:
-    old, new = LEFT[name]
-    assert old in SOURCE
-    subject = _subject(SOURCE.replace(old, new))
+    source, words = SOURCE, LEFT[name]
+    for old, new in zip(words[::2], words[1::2], strict=True):
+        assert old in source
+        source = source.replace(old, new)
+    subject = _subject(source)
     with pytest.raises(Unfit):
         single_elements(subject)
     assert isinstance(tactic("row-registers").apply(subject), NotApplicable)

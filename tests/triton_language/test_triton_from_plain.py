@@ -226,6 +226,18 @@ def test_several_launches_in_triton_compute_what_they_computed(tmp_path):
     assert len(checked(folder, right).passed) == 3
 
 
+@pytest.mark.parametrize("name", ["store", "load", "mask"])
+def test_a_kernel_of_several_texts_may_have_the_name_of_a_word_of_triton(tmp_path, name):
+    text = PROGRAM.replace("scaled", name).replace("int main() {", "#define M 501\nint main() {")
+    text = text.replace("(N + 255) / 256, 256>>>(z, out, N, 3", "(M + 255) / 256, 256>>>(z, out, M, 3")
+    problem = load_problem(program(tmp_path, text))
+    assert [each.entry for each in load_template(problem).steps] == [f"{name}_1", "differences", f"{name}_3"]
+    (kernels,) = (tmp_path / "problem").glob("*.py")
+    words = kernels.read_text()
+    assert words.count(f"def {name}_") == 2
+    assert re.findall(rf"\.{name}_\d|\b{name}_\d=", words) == []
+
+
 def test_a_program_of_which_one_kernel_has_no_words_is_told(tmp_path):
     text = PROGRAM.replace("y[i] = i > 0 ? x[i] - x[i - 1] : x[i]", "y[i] = hypotf(x[i], 1)")
     assert text != PROGRAM

@@ -96,7 +96,7 @@ def _is_variable(text: str, name: str) -> bool:
         before, after = text[max(each.start() - _LOOKED_BACK, 0) : each.start()], text[each.end() : each.end() + 20]
         if _PART_OF_WORD.search(before[-1:]) or _PART_OF_WORD.search(after[:1]):
             continue
-        is_alias = after.lstrip().startswith(";") and "typedef" in before.rpartition(";")[2]
+        is_alias = "typedef" in before.rpartition(";")[2]
         is_argument = _OPENING.search(before) and _CLOSING.match(after)
         if is_alias or is_argument or _TYPED.match(after) or _TYPE_WORD.search(before):
             return False

@@ -245,13 +245,18 @@ def extents_of_enqueue(reader: HostReader, passed: Sequence[str]) -> tuple[tuple
     return tuple(divided(whole, part) for whole, part in zip(total, local, strict=True)), local
 
 
+_LOOSER = re.compile(r"\b(?:if|else|and|or|not)\b|[<>=!]")
+"""What binds less than any arithmetic."""
+
+
 def divided(total: str, local: str) -> str:
     """`ceil_div(n, 64) * 64` groups of 64 are `ceil_div(n, 64)`."""
     while _is_wrapped(total):
         total = total[1:-1]
     for pattern, others in ((rf"(.+) \* {re.escape(local)}", "+-"), (rf"{re.escape(local)} \* (.+)", "+-/%")):
         found = re.fullmatch(pattern, total)
-        if found and _is_closed(found[1]) and not set(others) & set(_outside_brackets(found[1])):
+        outside = _outside_brackets(found[1]) if found else ""
+        if found and _is_closed(found[1]) and not set(others) & set(outside) and not _LOOSER.search(outside):
             return found[1].removeprefix("(").removesuffix(")") if _is_wrapped(found[1]) else found[1]
     return f"ceil_div({total}, {local})"
 

@@ -313,7 +313,10 @@ class _Reader(HostReader):
             extents = self.extents(owner)
             index = "xyz".index(component)
             return extents[index] if index < len(extents) else "1"
-        name = component if dot else name  # a member is set in one place
+        member = self._member(component) if dot else ""
+        if member:
+            return self.text(member)
+        name = component if dot else name
         macro = self._program.macros.get(name)
         if macro is not None:
             self._program.sizes[name] = macro
@@ -327,6 +330,19 @@ class _Reader(HostReader):
         if self._program.sizes.setdefault(name, int(text)) != int(text):
             return text
         return name
+
+    def _member(self, name: str) -> str:
+        """What the one assignment to a member of this name says; empty where there is none.
+
+        Raises:
+            Untranslatable: several members have the name, or one changes.
+        """
+        place = rf"(?:->|\.)\s*{re.escape(name)}\b"
+        found = re.findall(rf"{place}\s*([-+*/%|&^]?=(?!=)|<<=|>>=|\+\+|--)\s*([^;]*);", self._program.code)
+        said = {_value_alone(text) for operator, text in found if operator == "=" and "optarg" not in text}
+        if any(operator != "=" for operator, _ in found) or len(said) > 1 or any(re.search(place, e) for e in said):
+            raise Untranslatable(name)
+        return said.pop() if said else ""
 
     def text(self, expression: str) -> str:
         expression = _SIZEOF.sub(lambda found: f"sizeof({self._program.instance(found[1], self._frame)})", expression)

@@ -218,6 +218,9 @@ def _stored_behind(draft: KernelText, node: nodes.If, barrier: nodes.Statement) 
         match each:
             case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=own))):
                 stores = block[index + 1 :]
+                names = {n.name for s in stores for n in nodes.walk(s) if isinstance(n, nodes.Name)}
+                if names & nodes.declared_names(node):
+                    raise LeftAsIs("a store needs what is declared beside it")
                 if _is_scalar_shared(draft, own) and stores and all(_is_store(draft, s, own) for s in stores):
                     _refuse_others(draft, *conditions)
                     text = " ".join(in_one_line(draft.text(s)) for s in stores)
@@ -243,7 +246,20 @@ def _is_scalar_shared(draft: KernelText, name: str) -> bool:
     changes = sum(isinstance(e, nodes.Assign | nodes.Update) and name in nodes.assigned_names(e) for e in inside)
     is_taken = any(isinstance(e, nodes.Unary) and e.operator == "&" and nodes.root_name(e) == name for e in inside)
     is_shared = isinstance(own, nodes.Declarator) and own.is_shared and not own.extents
-    return is_shared and changes == 1 and not is_taken
+    return is_shared and changes == 1 and not is_taken and not _is_hidden(draft, name)
+
+
+def _is_hidden(draft: KernelText, name: str) -> bool:
+    """Whether something that is not followed names a variable, or a function is given a reference to it."""
+    for each in nodes.walk(draft.kernel.body):
+        match each:
+            case nodes.OpaqueStatement(names=names) | nodes.OpaqueExpression(names=names) if name in names:
+                return True
+            case nodes.Call(function=function, arguments=arguments) if helper := draft.helpers.get(function):
+                given = zip(helper.parameters, arguments, strict=False)
+                if any(own.is_reference and nodes.root_name(value) == name for own, value in given):
+                    return True
+    return False
 
 
 def _is_store(draft: KernelText, node: nodes.Statement, own: str) -> bool:
@@ -255,6 +271,7 @@ def _is_store(draft: KernelText, node: nodes.Statement, own: str) -> bool:
             names = {e.name for part in (target, value) for e in nodes.walk(part) if isinstance(e, nodes.Name)}
             is_given = any(each.is_pointer and each.name == array for each in draft.kernel.parameters)
             places = {n.name for n in nodes.walk(node) if isinstance(n, nodes.Name)} & {"threadIdx"}
+            is_given = is_given and not _is_hidden(draft, str(array))
             return is_given and uses == 1 and not places and names - {own, str(array)} <= uniform_names(draft) | {
                 e.name for e in _of_the_block(draft)
             }  # fmt: skip

@@ -6,6 +6,7 @@ them: what reaches no other join may be done before or after it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kernelwright.source import nodes
@@ -41,11 +42,12 @@ def _one_each(draft: KernelText, node: nodes.Declaration) -> Edit:
 def part_joins(draft: KernelText) -> list[Edit]:
     """The first joins that share loops and conditions, one behind the other."""
     statements, shared = draft.kernel.body.statements, _shared_arrays(draft)
-    at = 0
+    at, aliased = 0, _aliased_from(draft, shared)
     while at < len(statements):
         run = _joining_run(draft, statements[at:], shared) if _gives(draft, statements[at], shared) else ()
         try:
-            edits = _parted(draft, run, statements[at + len(run) :], shared) if run else []
+            is_plain = bool(run) and run[-1].place.span.end <= aliased
+            edits = _parted(draft, run, statements[at + len(run) :], shared) if is_plain else []
         except LeftAsIs:
             edits = []
         if edits:
@@ -59,6 +61,22 @@ def _shared_arrays(draft: KernelText) -> dict[str, nodes.Declarator]:
         each.name: each for each in nodes.walk(draft.kernel.body)
         if isinstance(each, nodes.Declarator) and each.is_shared and each.extents and not each.is_pointer
     }  # fmt: skip
+
+
+def _aliased_from(draft: KernelText, shared: Collection[str]) -> float:
+    """Where a shared array or a variable first gets a second name, under which its changes are not seen."""
+    inside = list(nodes.walk(draft.kernel.body))
+    pointers = {each.name for each in inside if isinstance(each, nodes.Declarator) and each.is_pointer}
+    places = []
+    for each in inside:
+        match each:
+            case nodes.Declarator(is_reference=True):
+                places.append(each.place.span.start)
+            case nodes.Declarator(is_pointer=True, initial=value) if _names(value) & set(shared):
+                places.append(each.place.span.start)
+            case nodes.Assign(target=nodes.Name(name=name), value=value) if name in pointers:
+                places += [each.place.span.start] if _names(value) & set(shared) else []
+    return min(places, default=math.inf)
 
 
 def _joining_run(
@@ -88,13 +106,15 @@ def _is_of_join(draft: KernelText, node: nodes.Node, shared: Collection[str]) ->
     match node:
         case nodes.Return() | nodes.Jump() | nodes.OpaqueStatement() | nodes.OpaqueExpression() | nodes.MethodCall():
             return False
+        case nodes.Evaluate(expression=nodes.Call(function=name)) if not barrier_scope(name):
+            return False  # it may store
         case nodes.Call(function=name) if (helper := draft.helpers.get(name)) is not None:
             waits = any(
                 isinstance(each, nodes.Call) and barrier_scope(each.function) for each in nodes.walk(helper.body)
             )
             return not waits and not any(each.is_pointer or each.is_reference for each in helper.parameters)
         case nodes.Call(function=name):
-            return not atomic_operation(name)
+            return not atomic_operation(name) and not name.startswith("__syncthreads_")
         case nodes.Assign(target=target) | nodes.Update(operand=target):
             return isinstance(target, nodes.Name) or nodes.root_name(target) in shared
         case nodes.Unary(operator="&" | "*"):
@@ -133,10 +153,22 @@ def _parted(
     for number in order:
         texts += [_only(draft, each, groups, number, is_first=number == order[0]) for each in run]
         if number != order[-1]:
-            kept, replaced = _kept(draft, [each for name, each in shared.items() if name in groups[number]], later)
+            arrays = [each for name, each in shared.items() if name in groups[number]]
+            kept, replaced = _kept(draft, arrays, later) if _have_waited(run) else ("", [])
             texts.append(kept)
             edits += replaced
     return [Edit(whole, " ".join(filter(None, texts)) + "\n" * draft.at(whole).count("\n")), *edits]
+
+
+def _have_waited(run: Sequence[nodes.Statement]) -> bool:
+    """Whether threads wait for each other at the end, however often a last loop runs."""
+    for each in reversed(run):
+        if is_barrier(each):
+            return True
+        ends = isinstance(each, nodes.Loop) and isinstance(each.body, nodes.Block) and each.body.statements[-1:]
+        if not ends or not is_barrier(ends[0]):
+            return False
+    return False
 
 
 def _is_in_order(numbers: Sequence[int]) -> bool:
@@ -180,16 +212,40 @@ def _data(draft: KernelText, run: Sequence[nodes.Statement], shared: Collection[
     for each in (inner for statement in run for inner in nodes.walk(statement)):
         parts: tuple[nodes.Node | None, ...] = ()
         if isinstance(each, nodes.Loop):
-            own = nodes.assigned_names(each.update) if each.update is not None else set()
-            begun = (nodes.declared_names(each.initial) | nodes.assigned_names(each.initial)) if each.initial else set()
-            if each.word != "for" or not own <= begun:
-                raise LeftAsIs("a loop counts in a variable from outside")
             parts = (each.initial, each.condition, each.update)
+            moved = {name for part in parts if part is not None for name in nodes.assigned_names(part)}
+            moved -= nodes.declared_names(each.initial) if each.initial is not None else set()
+            if each.word != "for" or not all(_is_begun_anew(draft, each, name) for name in moved):
+                raise LeftAsIs("a loop counts in a variable from outside")
         elif isinstance(each, nodes.If | nodes.Conditional):
             parts = (each.condition,)
+            if nodes.assigned_names(each.condition):
+                raise LeftAsIs("a condition changes something")
         if any(_names(part) & found for part in parts):
             raise LeftAsIs("a condition depends on what is joined")
     return found
+
+
+def _is_begun_anew(draft: KernelText, loop: nodes.Loop, name: str) -> bool:
+    """Whether a loop sets its counter from outside first, and the kernel uses it nowhere but in such loops."""
+
+    def begins(each: nodes.Node) -> bool:
+        if not isinstance(each, nodes.Loop) or each.initial is None:
+            return False
+        sets = [
+            one for one in nodes.walk(each.initial)
+            if isinstance(one, nodes.Assign) and one.operator == "=" and nodes.variable_of(one.target) == name
+        ]  # fmt: skip
+        return bool(sets) and _count(each.initial, name) == len(sets)
+
+    every = nodes.walk(draft.kernel.body)
+    inside = {id(one) for each in every if begins(each) for one in nodes.walk(each)}
+    uses = (each for each in nodes.walk(draft.kernel.body) if isinstance(each, nodes.Name) and each.name == name)
+    return begins(loop) and all(id(each) in inside for each in uses)
+
+
+def _count(node: nodes.Node, name: str) -> int:
+    return sum(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(node))
 
 
 def _exchanges(draft: KernelText, node: nodes.Expression | None) -> bool:
@@ -252,7 +308,7 @@ def _kept(
     edits: list[Edit] = []
     for statement in later:
         inside = list(nodes.walk(statement))
-        if any(isinstance(each, nodes.Assign | nodes.Update) and _changed(each) == own for each in inside):
+        if any(own in _changed(each) for each in inside):
             break
         firsts = [each for each in inside if _is_first_of(each, own)]
         if len(firsts) != sum(isinstance(each, nodes.Name) and each.name == own for each in inside):
@@ -268,5 +324,11 @@ def _is_first_of(node: nodes.Node, array: str) -> bool:
     return False
 
 
-def _changed(node: nodes.Assign | nodes.Update) -> str | None:
-    return nodes.root_name(node.target if isinstance(node, nodes.Assign) else node.operand)
+def _changed(node: nodes.Node) -> Collection[str | None]:
+    """What a node changes, or lets something else change."""
+    match node:
+        case nodes.Assign(target=inner) | nodes.Update(operand=inner) | nodes.Unary(operator="&", operand=inner):
+            return (nodes.root_name(inner),)
+        case nodes.OpaqueStatement(names=names) | nodes.OpaqueExpression(names=names):
+            return names
+    return ()

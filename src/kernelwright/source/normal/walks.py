@@ -40,9 +40,12 @@ def declare_in_loops(draft: KernelText) -> list[Edit]:
             )
             if not is_number or variable.c_type in ("", "auto"):
                 continue
+            if any(isinstance(each, nodes.Unary) and each.operator == "&" and nodes.root_name(each) == name
+                   for each in every):  # fmt: skip
+                continue
             own = [(each, _first_set(each, name)) for each in loops if name not in nodes.declared_names(each)]
             anew = [(each, first) for each, first in own if first is not None]
-            kept = [each for each, _ in anew] + [each for each in loops if name in nodes.declared_names(each.body)]
+            kept = [each for each, _ in anew] + [each for each in loops if _declares(each, name)]
             if anew and _uses(function.body, name) == sum(_uses(each, name) for each in _outermost(kept)):
                 try:
                     start = draft.span(anew[0][1]).start
@@ -52,13 +55,26 @@ def declare_in_loops(draft: KernelText) -> list[Edit]:
     return []
 
 
-def _first_set(loop: nodes.Loop, name: str) -> nodes.Evaluate | None:
-    """The statement of a loop's body that sets a name before anything in the loop reads it."""
+def _first_mention(loop: nodes.Loop, name: str) -> nodes.Statement | None:
+    """The first statement of a loop's body that uses or declares a name; None where the loop's head uses it."""
     heads = [each for each in (loop.initial, loop.condition, loop.update) if each is not None]
     if any(_uses(each, name) for each in heads) or not isinstance(loop.body, nodes.Block):
         return None
-    first = next((each for each in loop.body.statements if _uses(each, name)), None)
-    match first:
+    return next(
+        (each for each in loop.body.statements if _uses(each, name) or name in nodes.declared_names(each)), None
+    )
+
+
+def _declares(loop: nodes.Loop, name: str) -> bool:
+    """Whether all that a loop does with a name it does with a variable of its own."""
+    first = _first_mention(loop, name)
+    is_own = isinstance(first, nodes.Declaration) and name in nodes.declared_names(first)
+    return first is not None and is_own and not _uses(first, name)
+
+
+def _first_set(loop: nodes.Loop, name: str) -> nodes.Evaluate | None:
+    """The statement of a loop's body that sets a name before anything in the loop reads it."""
+    match first := _first_mention(loop, name):
         case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=target), value=value)):
             return first if target == name and not _uses(value, name) else None
     return None

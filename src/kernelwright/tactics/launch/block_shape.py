@@ -123,10 +123,15 @@ def _refuse_places_as_data(subject: Subject, literal: LiteralFact) -> None:
     """
     for function in (subject.analysis.function, *subject.helpers):
         declared = [each for each in nodes.walk(function.body) if isinstance(each, nodes.Declarator)]
+        pointers = {each.name for each in declared if each.is_pointer}
+        pointers |= {each.name for each in function.parameters if each.is_pointer}
         places = {literal.name}
-        for each in declared:  # in their order: a place is made of places before it
-            if each.initial is not None and not each.is_pointer and _is_data(each.initial, literal, places):
-                places.add(each.name)
+        for each in nodes.walk(function.body):  # in their order: a place is made of places before it
+            match each:
+                case (
+                    nodes.Declarator(name=name, initial=value) | nodes.Assign(target=nodes.Name(name=name), value=value)
+                ) if value is not None and name not in pointers and _is_data(value, literal, places):
+                    places.add(name)
         floats = {each.name for each in declared if _FLOATING.search(each.c_type) and not each.is_pointer}
         places -= floats
         values = [each.initial for each in declared if each.name in floats and not each.extents]
@@ -136,6 +141,8 @@ def _refuse_places_as_data(subject: Subject, literal: LiteralFact) -> None:
                     values.append(value)
                 case nodes.Assign(target=nodes.Element() | nodes.Unary(), value=value):
                     values.append(value)
+                case nodes.Call(function=name, arguments=(_, *given)) if atomic_operation(name):
+                    values += given
         if any(each is not None and _is_data(each, literal, places) for each in values):
             raise Unfit("the thread's place or the block's size is a part of what it computes")
 

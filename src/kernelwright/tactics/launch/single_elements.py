@@ -8,12 +8,19 @@ and what a thread sums up is only joined: which thread takes which element does 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from kernelwright.analysis.facts import LoopFact
 from kernelwright.source import nodes
-from kernelwright.source.builtin_functions import is_cached_load, math_function
+from kernelwright.source.builtin_functions import (
+    atomic_operation,
+    barrier_scope,
+    is_cached_load,
+    is_exchange,
+    math_function,
+)
 from kernelwright.source.edits import Edit, apply
 from kernelwright.source.loop_headers import read_header
 from kernelwright.source.span import Span
@@ -54,22 +61,46 @@ def single_elements(subject: Subject) -> Subject:
     scalars |= {each.name: each.c_type for each in nodes.walk(function.body)
                 if isinstance(each, nodes.Declarator) and each.is_pointer and each.c_type not in _VECTORS}  # fmt: skip
     edits = [_retyped(source, each.place.span, each.c_type) for each in function.parameters if each.name in pointers]
-    loops = 0
-    for statement in function.body.statements:
+    loops: list[int] = []
+    own = _OwnValues({each.name: each for each in subject.analysis.tree.functions})
+    for index, statement in enumerate(function.body.statements):
         made = _declared_pointers(source, statement, pointers, scalars)
-        if made is None and not _mentions(statement, pointers):
-            continue
-        if made is None:
-            made = _flat_loop(subject, statement, pointers)
-            loops += 1
-        edits += made
+        if made is None and _mentions(statement, pointers):
+            made = _flat_loop(subject, statement, pointers, own)
+            loops.append(index)
+        edits += made or []
+        own.pass_by(statement)
     if not loops:
         raise Unfit("it walks no vectors")
     flat = replace(subject, source=apply(source, edits))
     if flat.analysis.facts.opaque:
         raise Unfit("not all of the kernel is understood")
     refuse_own_values(flat)
+    _refuse_own_elements(flat, loops, own)
     return flat
+
+
+def _refuse_own_elements(flat: Subject, loops: Sequence[int], own: _OwnValues) -> None:
+    """What walked vectors store or read, other statements must not touch before the threads have waited.
+
+    A thread has other elements than it had, but only in these loops.
+
+    Raises:
+        Unfit: one does.
+    """
+    statements = flat.analysis.function.body.statements
+    touched: dict[str, set[tuple[int, bool]]] = {}
+    for access in flat.analysis.facts.accesses:
+        for index, each in enumerate(statements):
+            if each.place.span.contains(access.span):
+                touched.setdefault(access.array, set()).add((index, access.kind == "read"))
+    waits = [index for index, each in enumerate(statements) if any(
+        isinstance(call, nodes.Call) and own.meets(call.function) for call in nodes.walk(each))]  # fmt: skip
+    for array, places in touched.items():
+        for (one, reads), (other, other_reads) in product(places, places):
+            is_apart = any(min(one, other) < each < max(one, other) for each in waits)
+            if one in loops and other not in loops and reads != other_reads and not is_apart:
+                raise Unfit(f"a thread may find its own elements of {array}")
 
 
 def _mentions(node: nodes.Node, names: Mapping[str, str]) -> bool:
@@ -126,7 +157,7 @@ def _declared_pointers(
     return [_retyped(source, head, own.c_type), Edit(_exact(initial), value)]
 
 
-def _flat_loop(subject: Subject, node: nodes.Statement, pointers: Mapping[str, str]) -> list[Edit]:
+def _flat_loop(subject: Subject, node: nodes.Statement, pointers: Mapping[str, str], own: _OwnValues) -> list[Edit]:
     """A loop over vectors as one over elements."""
     fact = next((each for each in subject.analysis.facts.loops if each.span == node.place.span), None)
     if not isinstance(node, nodes.Loop) or node.word != "for" or fact is None or fact.start is None:
@@ -143,8 +174,12 @@ def _flat_loop(subject: Subject, node: nodes.Statement, pointers: Mapping[str, s
         raise Unfit("a loop walks vectors of several widths")
     (width,) = widths
     names: list[str] = []
+    carried = nodes.assigned_names(node.body) - nodes.declared_names(node.body)
+    used = {each.name for each in nodes.walk(node.body) if isinstance(each, nodes.Name)}
+    if met := sorted((used & own.names) - carried - nodes.declared_names(node)):
+        raise Unfit(f"a value is made of {met[0]}, which is another one in each thread")
     texts = [
-        _Component(subject.source, pointers, header.variable, lane, width, names).body(node.body)
+        _Component(subject.source, pointers, header.variable, lane, width, names, own, carried).body(node.body)
         for lane in range(width)
     ]
     if len(set(texts)) != 1:
@@ -174,6 +209,10 @@ class _Component:
     width: int
     names: list[str]
     """What the scalars of the first component are called: those of the others get the same names."""
+    own: _OwnValues
+    """What threads have of their own where the loop begins."""
+    carried: Collection[str]
+    """What steps leave for others: it may be joined, and nothing else."""
     vectors: dict[str, str] = field(default_factory=dict)
     """Local vectors by name, with their types."""
     lanes: dict[str, int] = field(default_factory=dict)
@@ -304,6 +343,10 @@ class _Component:
                 raise Unfit("a vector or its place is used as a whole")
             case nodes.Name(name=name) if name in self.lanes:
                 raise Unfit("a value is made of several components")
+            case nodes.Name(name=name) if name in self.carried or name == "threadIdx":
+                raise Unfit(f"a value is made of {name}, which is another one in each thread")
+            case nodes.Call(function=name) if self.own.meets(name) or self.own.acts(name):
+                raise Unfit(f"a value is made by {name}, which may give each thread another one")
             case nodes.Assign() | nodes.Update() | nodes.OpaqueExpression() | nodes.MethodCall():
                 raise Unfit("a value does more than compute")
             case _:
@@ -332,6 +375,103 @@ class _Component:
             case nodes.Binary(operator="*", left=nodes.Name(name=name), right=nodes.Literal(value=width)):
                 return 0 if width == self.width and name == self.index else None
         return None
+
+
+@dataclass
+class _OwnValues:
+    """Variables that may differ between threads, until these join or share them; statements are passed in order."""
+
+    functions: Mapping[str, nodes.Function]
+    names: set[str] = field(default_factory=set)
+    shared: set[str] = field(default_factory=set)
+
+    def differs(self, node: nodes.Node | None) -> bool:
+        """Whether a value is made of what a thread has; what threads join is taken to be the same for all."""
+        match node:
+            case None:
+                return False
+            case nodes.Name(name=name):
+                return name == "threadIdx" or name in self.names
+            case nodes.Call(function=name) if self.meets(name):
+                return False
+            case nodes.Call(function=name) if self.acts(name):
+                return True
+        return any(self.differs(each) for each in nodes.children(node))
+
+    def meets(self, function: str) -> bool:
+        """Whether threads exchange values in a function, or wait for each other."""
+        return any(is_exchange(each) or barrier_scope(each) == "block" for each in self._reached(function))
+
+    def acts(self, function: str) -> bool:
+        """Whether a function asks for the thread's place or may change what others see."""
+        reached = self._reached(function)
+        known = [self.functions[each] for each in reached if each in self.functions]
+        names = {each.name for one in known for each in nodes.walk(one.body) if isinstance(each, nodes.Name)}
+        may_store = any(each.is_pointer or each.is_reference for one in known for each in one.parameters)
+        return may_store or "threadIdx" in names or any(atomic_operation(each) for each in reached)
+
+    def _reached(self, function: str) -> set[str]:
+        found, waiting = {function}, [function]
+        while waiting:
+            known = self.functions.get(waiting.pop())
+            calls = () if known is None else nodes.walk(known.body)
+            new = {each.function for each in calls if isinstance(each, nodes.Call)} - found
+            found |= new
+            waiting += new
+        return found
+
+    def pass_by(self, node: nodes.Statement) -> None:
+        """Learn from the next statement of the kernel."""
+        match node:
+            case nodes.Block(statements=statements):
+                for each in statements:
+                    self.pass_by(each)
+            case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=name), value=value)) if (
+                not self.differs(value)
+            ):
+                self.names.discard(name)
+            case _:
+                self._pass(node, is_own=False)
+
+    def _pass(self, node: nodes.Statement, *, is_own: bool) -> None:
+        """Learn from a statement; `is_own`: whether not all threads do it, or not as often."""
+        match node:
+            case nodes.Block(statements=statements):
+                for each in statements:
+                    self._pass(each, is_own=is_own)
+            case nodes.If(condition=condition, yes=yes, no=no):
+                for branch in (yes,) if no is None else (yes, no):
+                    self._pass(branch, is_own=is_own or self.differs(condition))
+            case nodes.Loop(initial=initial, condition=condition, body=body):
+                if initial is not None:
+                    self._learn(initial, is_own=is_own)
+                for _ in range(2):  # what a step leaves the next one finds
+                    self._pass(body, is_own=is_own or self.differs(condition))
+            case _:
+                self._learn(node, is_own=is_own)
+
+    def _learn(self, node: nodes.Node, *, is_own: bool) -> None:
+        for each in nodes.walk(node):
+            match each:
+                case nodes.Declarator(name=name, initial=value):
+                    self.shared |= {name} if each.is_shared else set()
+                    self._set(name, value, is_own=is_own and value is not None)
+                case nodes.Assign(target=nodes.Name(name=name), value=value, operator=operator):
+                    is_kept = operator != "=" and name in self.names
+                    self._set(name, value, is_own=is_own or is_kept)
+                case nodes.Assign(target=target) if (root := nodes.variable_of(target)) is not None:
+                    self.names |= {root} - self.shared if is_own or self.differs(each.value) else set()
+                case nodes.Update(operand=nodes.Name(name=name)) if is_own:
+                    self.names |= {name} - self.shared
+
+    def _set(self, name: str, value: nodes.Expression | None, *, is_own: bool) -> None:
+        joins = value is not None and any(
+            isinstance(each, nodes.Call) and self.meets(each.function) for each in nodes.walk(value)
+        )
+        if joins:
+            self.names.discard(name)
+        elif (is_own or self.differs(value)) and name not in self.shared:
+            self.names.add(name)
 
 
 def _extreme(node: nodes.Expression) -> str:

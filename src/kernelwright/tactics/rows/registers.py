@@ -103,7 +103,8 @@ def held_blocks(plan: RewriteBuilder) -> str:
     if known is None:
         why = "blocks of a multiprocessor that registers must leave room for"
         return plan.parameter("MIN_BLOCKS", MIN_BLOCKS, 1, why)
-    plan.header = plan.header.with_parameters(replace(known, default=1))
+    if 1 in known.values:
+        plan.header = plan.header.with_parameters(replace(known, default=1))
     return known.name
 
 

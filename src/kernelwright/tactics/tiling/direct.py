@@ -253,11 +253,17 @@ class _Staged:
             | nodes.declared_names(outer.initial or outer.body)
             | nodes.declared_names(inner.initial or inner.body)
         )
+        around = [each.place.span for each in nodes.walk(self._body)
+                  if isinstance(each, nodes.Loop) and each.body.place.span.contains(outer.place.span)]  # fmt: skip
+        anew = {id(each.target) for each in nodes.walk(self._body)
+                if isinstance(each, nodes.Assign) and each.operator == "="}  # fmt: skip
         for node in nodes.walk(self._body):
             if isinstance(node, nodes.Name):
                 span = node.place.span
                 is_within = inner.body.place.span.contains(span) and not any(each.contains(span) for each in reads)
-                if (is_within and node.name in own) or (span.start >= outer.place.span.end and node.name in moved):
+                is_before = span.end <= outer.place.span.start and id(node) not in anew
+                is_later = span.start >= outer.place.span.end or (is_before and any(e.contains(span) for e in around))
+                if (is_within and node.name in own) or (is_later and node.name in moved):
                     return True
         return any(isinstance(each, nodes.Jump | nodes.Return) for each in nodes.walk(inner.body))
 

@@ -44,6 +44,8 @@ _DOT = (
 )
 _LOOPS = partial(loops.write, write_dot=write_dot)
 
+_WORD = re.compile(r"(?<![\w.])\w+(?!=[^=])")
+"""Not what belongs to something, `tl.store`, and no argument's name, `mask=`."""
 Made = tuple[str, Header]
 
 
@@ -151,7 +153,7 @@ def _renamed(made: Made, names: Mapping[str, str]) -> Made:
     """The same with other names for parameters, for constants of its launch, or for itself."""
 
     def renamed(said: str) -> str:
-        return re.sub(r"\w+", lambda found: names.get(found[0], found[0]), said)
+        return _WORD.sub(lambda found: names.get(found[0], found[0]), said)
 
     text, header = made
     (step,) = header.steps
