@@ -188,14 +188,26 @@ def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Cal
     for each in forms:
         yield _threads, partial(_without_shared, unstaged, each)
     for each in forms:
-        yield _threads, partial(direct, each)
-        yield _threads, partial(_without_shared, direct, each)
-    for each in forms:
         for turned in (_as_it_is, one_warp_a_block):
             for is_free in (True, False):
                 yield partial(_rows, is_free=is_free), partial(_outlined, turned, each)
     for each in forms:
         yield _threads, partial(by_global_places, each)
+    for each in forms:
+        yield _threads, partial(_staged_once, each)
+        yield _threads, partial(_without_shared, _staged_once, each)
+
+
+def _staged_once(subject: Subject) -> Subject:
+    """The kernel without shared memory, where threads meet outside of loops alone.
+
+    Over tiles, what is known of the declared sizes may stand for a condition that other sizes need.
+    """
+    loops = (each for each in nodes.walk(subject.analysis.function.body) if isinstance(each, nodes.Loop))
+    for each in (inner for loop in loops for inner in nodes.walk(loop)):
+        if isinstance(each, nodes.Call) and barrier_scope(each.function) is not None:
+            raise Unfit("its threads meet in a loop")
+    return direct(subject)
 
 
 def _as_it_is(subject: Subject) -> Subject:
