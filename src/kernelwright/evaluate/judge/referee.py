@@ -13,7 +13,6 @@ Inputs are made again from the dataset's seed when they were evicted; expected v
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
 import time
@@ -80,6 +79,7 @@ from kernelwright.evaluate.judge.judgement import (
 )
 from kernelwright.evaluate.judge.kept_results import KeptResults
 from kernelwright.evaluate.judge.kernel_reference import KernelReference
+from kernelwright.evaluate.judge.one_at_a_time import OneAtATime
 from kernelwright.evaluate.judge.roundings import SAMPLES, Roundings, is_rounding
 from kernelwright.evaluate.process.scratch import full
 from kernelwright.evaluate.words import LooseTolerance
@@ -198,7 +198,7 @@ class _Referee:
         """What candidates left, read into the same memory each time; nothing of it is kept after a judgement."""
         self._original = KernelReference(problem) if problem.reference.is_kernel else None
         loaded = _loaded(problem) if self._original is None else self._original.as_reference()
-        self._one_at_a_time = _OneAtATime(loaded.function)
+        self._one_at_a_time = OneAtATime(loaded.function)
         self._reference = replace(loaded, function=self._one_at_a_time.locked)
         self._lock = threading.Lock()
         """Around `_entries`, `_making` and `_scaling`."""
@@ -479,7 +479,7 @@ class _Referee:
                 return self._refuse(job, result, expected, layout)
             errors.append(result)
         notes = [
-            _loose_note(job, layout.argument, factors[layout.argument])
+            LooseTolerance(job.workload, job.dataset.name, layout.argument, factors[layout.argument]).text
             for layout in self._outputs(job.workload)
             if factors.get(layout.argument, 1.0) > LOOSE_FACTOR
             and hides_downgrade(self._allowance(job.workload, job.dataset, layout), DTYPES[layout.dtype])
@@ -778,28 +778,6 @@ def _loaded(problem: Problem) -> Reference:
     return load_reference(problem.reference)
 
 
-class _OneAtATime:
-    """The user's function, which may not expect to be called by two threads at once."""
-
-    def __init__(self, function: Callable[..., object]) -> None:
-        self._lock = threading.Lock()
-        self._of_thread = threading.local()
-
-        @functools.wraps(function)
-        def locked(*arguments: object, **named: object) -> object:
-            start_s = time.perf_counter()
-            with self._lock:
-                self._of_thread.waited_s = self.waited_s + time.perf_counter() - start_s
-                return function(*arguments, **named)
-
-        self.locked = locked
-
-    @property
-    def waited_s(self) -> float:
-        """What this thread has waited for others so far."""
-        return float(getattr(self._of_thread, "waited_s", 0.0))
-
-
 def _may_hold_poison(dataset: Dataset, layout: BufferLayout) -> bool:
     """Whether a right result may look like an element that was never written: 8-bit floats have one or two NaNs."""
     return dataset.is_special and layout.item_bytes == 1
@@ -818,7 +796,3 @@ def _share_of(reply: object, together: int) -> object:
     if not isinstance(reply, Prepared):
         return reply
     return replace(reply, work_s=reply.reference_s + max(0.0, reply.work_s - reply.reference_s) / together)
-
-
-def _loose_note(job: CalibrateJob, output: str, factor: float) -> str:
-    return LooseTolerance(job.workload, job.dataset.name, output, factor).text
