@@ -174,7 +174,7 @@ def test_frame_has_one_row_for_each_evaluation(result: kernelwright.TuneResult) 
 @pytest.mark.opencl
 def test_listener_hears_everything_in_order(result: kernelwright.TuneResult, heard: Recorder) -> None:
     assert result.reason == "budget"
-    assert heard.kinds == [
+    assert [kind for kind in heard.kinds if kind != "noted"] == [  # what a busy machine makes worth a note differs
         "run_started", "session_started", "baseline_measured", *["evaluated"] * EVALUATIONS, "finalists_compared",
         "run_finished",
     ]  # fmt: skip
