@@ -117,7 +117,6 @@ def test_killed_writers_leave_only_complete_entries(tmp_path):
         from kernelwright.testing.fault_backend import FAULT_DEVICE
         cache = ArtifactCache(Path({str(folder)!r}))
         unit = BuildUnit("opencl", "", "k.cl", (), (), ("k",))
-        print("up", flush=True)
         for index in range(10**6):
             mine = replace(unit, source=str(index))
             with cache.stage() as staged:
@@ -125,6 +124,8 @@ def test_killed_writers_leave_only_complete_entries(tmp_path):
                     (staged / name).write_bytes(str(index).encode() * 1000)
                 artifact = Artifact(mine, FAULT_DEVICE.id, staged, {{"k": {{}}}})
                 cache.keep(cache.key(mine, FAULT_DEVICE, toolchain_id="t1"), artifact)
+            if not index:
+                print("it writes", flush=True)
     """)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     writers = [

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import pytest
 
@@ -16,20 +15,51 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, StoreError
 from kernelwright.evaluate.device.lock import DeviceLock
 
+PATIENCE_S = 120.0
+
 
 def make(tmp_path, device_id="opencl:pocl-3.0:cpu0", **options):
     return DeviceLock(device_id, folder=tmp_path / "locks", **options)
 
 
 def test_second_holder_waits_and_is_told_who_holds_it(tmp_path):
-    reports = []
+    waiting, reports = Waiting(tmp_path), []
     with make(tmp_path):
-        waiting = make(tmp_path, timeout_s=0.1, on_wait=lambda waited_s, holder: reports.append(holder))
         with pytest.raises(InfrastructureError, match=rf"process {os.getpid()} measures on it"):
-            waiting.acquire()
-    assert reports == [f"process {os.getpid()}"]
-    with waiting:
-        pass
+            make(tmp_path, timeout_s=0.1).acquire()
+        waiting.begin(lambda: reports.append("held"))
+        assert reports == []
+    waiting.end()
+    assert reports == ["held"]
+    assert waiting.holders == {f"process {os.getpid()}"}
+
+
+class Waiting:
+    """Another holder, in a thread of its own."""
+
+    def __init__(self, tmp_path):
+        self.holders = set()
+        self._told = threading.Event()
+        self._lock = make(tmp_path, on_wait=self._hear)
+
+    def _hear(self, waited_s, holder):
+        self.holders.add(holder)
+        self._told.set()
+
+    def begin(self, act):
+        """Want the lock, which somebody has, and then do something with it; returns when it waits."""
+
+        def hold():
+            with self._lock:
+                act()
+
+        self._thread = threading.Thread(target=hold, daemon=True)
+        self._thread.start()
+        assert self._told.wait(PATIENCE_S)
+
+    def end(self):
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
 
 
 def test_other_devices_are_free(tmp_path):
@@ -53,28 +83,23 @@ def test_killed_holder_gives_the_device_back(tmp_path):
             make(tmp_path, timeout_s=0.05).acquire()
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-    with make(tmp_path, timeout_s=5.0):
+    with make(tmp_path, timeout_s=60.0):
         pass
 
 
 def test_holder_that_comes_again_at_once_does_not_starve_the_other(tmp_path):
     """Without a queue the one that sleeps between looks would hardly ever find it free."""
-    counts = [0, 0]
-    end_s = time.monotonic() + 1.0
-
-    def measure(index):
-        lock = make(tmp_path)
-        while time.monotonic() < end_s:
-            with lock:
-                counts[index] += 1
-                time.sleep(0.01)
-
-    threads = [threading.Thread(target=measure, args=(index,)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert min(counts) >= max(counts) / 2
+    lock, order = make(tmp_path), []
+    lock.acquire()
+    for _ in range(3):
+        waiting = Waiting(tmp_path)
+        waiting.begin(lambda: order.append("the other"))
+        lock.release()
+        lock.acquire()
+        order.append("again")
+        waiting.end()
+    lock.release()
+    assert order == ["the other", "again"] * 3
 
 
 def test_lock_is_released_by_an_exception(tmp_path):
