@@ -21,6 +21,8 @@ from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.worker.server import Desk
 from kernelwright.worker.worker import SpoolWorker
 
+PATIENCE_S = 300.0
+
 
 class Beside(BatchListener):
     """Keeps how many problems were under way at most."""
@@ -55,7 +57,7 @@ def spool(tmp_path: Path) -> Iterator[Path]:
     yield path
     stop.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
 
 
 def beside(spool: Path) -> BatchParts:

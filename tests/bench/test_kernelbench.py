@@ -368,7 +368,6 @@ def test_an_answer_that_nothing_has_proven_gives_way_to_the_plain_program_where_
 
 @pytest.mark.thorough
 @pytest.mark.opencl
-@pytest.mark.timeout(400)
 def test_problems_that_are_solved_together_have_records_like_those_that_are_solved_alone(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,7 +394,6 @@ def test_problems_that_are_solved_together_have_records_like_those_that_are_solv
 
 @pytest.mark.thorough
 @pytest.mark.opencl
-@pytest.mark.timeout(400)
 def test_a_checkout_is_run_from_end_to_end_on_the_cpu(
     checkout: Path, in_tmp: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

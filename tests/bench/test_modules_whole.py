@@ -86,7 +86,6 @@ def get_inputs():
 
 @pytest.mark.thorough
 @pytest.mark.opencl
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("ids", "modes"), [("1,2", "compiled"), ("3-6", "")])
 def test_modules_go_from_their_files_to_answers_that_are_right(
     ids: str, modes: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]

@@ -298,6 +298,9 @@ def test_the_command_refuses_what_cannot_be(store: Path) -> None:
     assert CliRunner().invoke(app, ["check", str(store.parent / "none")]).exit_code != 0
 
 
+ENOUGH_S = 300.0
+"""However busy the machine is: a quiet one takes a tenth of it."""
+
 SLOWED = "volatile float waste = 0.0f;\n    for (int repeat = 0; repeat < 60; repeat++) waste = x[base] + repeat;\n"
 
 
@@ -307,14 +310,14 @@ def test_on_a_real_device_a_slowed_choice_is_slower_and_a_wrong_one_wrong(beatab
     run, store = tmp_path / "run", tmp_path / "store"
     tune(beatable_saxpy, settings=TuneSettings(budget=Budget(evaluations=4), build_processes=1), run=run)
     path = export_choice(run, store)
-    (shipped,) = check([store], rounds=20)
+    (shipped,) = check([store], rounds=20, seconds=ENOUGH_S)
     assert shipped.kind in ("holds", "better", "slower")  # what else runs on the machine may make it slower
     text = path.read_text()
     path.write_text(text.replace("    for (int k = 0; k < ITEMS", f"    {SLOWED}    for (int k = 0; k < ITEMS", 1))
-    (slowed,) = check([store], rounds=20)
+    (slowed,) = check([store], rounds=20, seconds=ENOUGH_S)
     assert slowed.kind == "slower"
     assert "it runs at 0." in slowed.words
     path.write_text(text.replace("a * x[base + k] + y", "a * x[base + k] - y", 1))
-    (wrong,) = check([store], rounds=20)
+    (wrong,) = check([store], rounds=20, seconds=ENOUGH_S)
     assert wrong.kind == "wrong"
-    assert max(slowed.seconds, wrong.seconds) < 60
+    assert max(slowed.seconds, wrong.seconds) < ENOUGH_S

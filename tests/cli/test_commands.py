@@ -341,7 +341,7 @@ def test_live_progress_on_a_terminal_gives_the_cursor_back(beatable_saxpy: Path,
             shown += chunk
     except OSError:  # Linux: the other side is gone
         pass
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=300) == 0
     text = shown.decode()
     assert "\x1b[?25l" in text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")

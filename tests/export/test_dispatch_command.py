@@ -22,7 +22,7 @@ def call(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kernelwright", *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), "COLUMNS": "120"}
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=150, cwd=folder, env=environment
+        command, capture_output=True, text=True, check=False, timeout=600, cwd=folder, env=environment
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from short_command import COMMAND
 
-PATIENCE_S = 150.0
+PATIENCE_S = 300.0
 """For a loaded machine; nothing here waits that long when all is well."""
 
 
@@ -44,8 +44,14 @@ class CliRun:
         return found
 
     def kill_worker(self, role: str) -> None:
-        wait_until(lambda: role in self.workers())
-        os.kill(self.workers()[role], signal.SIGKILL)
+        def is_killed() -> bool:
+            try:
+                os.kill(self.workers()[role], signal.SIGKILL)
+            except (KeyError, ProcessLookupError):  # it is being replaced
+                return False
+            return True
+
+        wait_until(is_killed)
 
     def finish(self) -> tuple[int, str, str]:
         """Exit status, standard output and standard error."""

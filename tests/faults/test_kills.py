@@ -244,7 +244,7 @@ def test_a_stop_while_a_model_is_waited_for_is_recorded_and_resumed(
     """The service takes requests and never answers, which is no reason to wait for it."""
     with contextlib.ExitStack() as stack:
         service = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        service.settimeout(60)
+        service.settimeout(PATIENCE_S)
         model = f"openai:silent@http://127.0.0.1:{service.getsockname()[1]}/v1"
         begin = (
             "optimize",
@@ -291,7 +291,7 @@ def test_closed_pipes_and_a_failing_report_do_not_cost_the_run(
     assert run.process.stderr.readline()
     run.process.stderr.close()
     run.process.stdout.close()
-    run.process.wait(timeout=60)
+    run.process.wait(timeout=PATIENCE_S)
     assert run.process.returncode in (0, 1)  # 1: the table had no reader
     assert_complete(folder, budget=2)
     assert (folder / "export" / "saxpy.cl").is_file()
@@ -302,7 +302,7 @@ def test_closed_pipes_and_a_failing_report_do_not_cost_the_run(
     reader.stdout.close()
     assert reader.stderr is not None
     assert reader.stderr.read() == ""
-    reader.wait(timeout=60)
+    reader.wait(timeout=PATIENCE_S)
 
     (folder / "report.html").unlink()
     (folder / "report.html").mkdir()  # as bad as a full disk

@@ -74,7 +74,7 @@ def test_both_sides_are_killed_at_random_and_the_run_comes_to_its_end(
     asking.process.kill()
     asking.process.communicate()
     asking = begin("resume", run)
-    wait_until(lambda: asking.process.poll() is not None, patience_s=180)
+    wait_until(lambda: asking.process.poll() is not None, patience_s=600)
     status, out, err = asking.finish()
     assert status == 0, (out, err)
     result = OptimizeResult.read(run)

@@ -24,7 +24,6 @@ Told = Callable[[str], dict[str, Any]]
 MOST_S = 170.0
 
 
-@pytest.mark.timeout(400)
 def test_a_client_of_the_sdk_drives_matmul_to_a_claim(tools: Tools, told: Told, root: Path) -> None:
     mcp = pytest.importorskip("mcp", reason="the SDK is not installed: pip install 'kernelwright[mcp]'")
     from kernelwright.mcp_tools.server import mcp_server
@@ -62,7 +61,6 @@ def test_a_client_of_the_sdk_drives_matmul_to_a_claim(tools: Tools, told: Told, 
     asyncio.run(drive())
 
 
-@pytest.mark.timeout(900)
 def test_no_attack_of_the_corpus_passes(tmp_path: Path) -> None:
     """One of each kind of attack, as a person would never be asked about: refused, wrong, or no faster."""
     families = {family.kind: family for family in all_families("opencl") if family.kind not in ("honest", "timing")}

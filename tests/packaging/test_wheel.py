@@ -31,7 +31,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT, checkout, ignore=leavings)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--disable-pip-version-check"]
     done = subprocess.run(
-        [*command, "--wheel-dir", folder, checkout], capture_output=True, text=True, check=False, timeout=170
+        [*command, "--wheel-dir", folder, checkout], capture_output=True, text=True, check=False, timeout=600
     )
     if "Could not find a version that satisfies the requirement setuptools" in done.stderr:
         pytest.skip("the build's backend cannot be downloaded here")
@@ -84,7 +84,7 @@ def run_installed(installed: Path, cwd: Path, *words: str) -> subprocess.Complet
     program += f"assert kernelwright.__file__.startswith({str(installed)!r}); "
     program += "from kernelwright.cli.main import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", program, *words], cwd=cwd, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", program, *words], cwd=cwd, capture_output=True, text=True, check=False, timeout=300
     )
 
 

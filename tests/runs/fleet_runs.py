@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from spool_runs import agent, cost, settings
+from spool_runs import PATIENCE_S, agent, cost, settings
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, UsageError
@@ -124,14 +124,14 @@ def serve(
 def served(spool: Path, slots: object, told: list[str] | None = None) -> Iterator[None]:
     """A cluster serves until the end of the block."""
     stop = threading.Event()
-    words = {"stop": stop, "patience_s": 30.0}
+    words = {"stop": stop, "patience_s": PATIENCE_S}
     thread = threading.Thread(target=serve, args=(spool, slots, told), kwargs=words, daemon=True)
     thread.start()
     try:
         yield
     finally:
         stop.set()
-        thread.join(timeout=30)
+        thread.join(timeout=PATIENCE_S)
         assert not thread.is_alive(), "a lane hangs"
 
 

@@ -23,6 +23,9 @@ from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.worker.server import Desk
 from kernelwright.worker.worker import SpoolWorker
 
+PATIENCE_S = 300.0
+"""For a loaded machine; nothing waits that long when all is well."""
+
 LIFT = ScriptedTactic("lift", 1.0, "launch")
 VECTOR = ScriptedTactic("vector", 1.8, "map")
 TILE = ScriptedTactic("tile", 3.0, "memory")
@@ -88,7 +91,7 @@ def working(spool: Path, count: int = 1, **options: object) -> Iterator[list[Spo
     finally:
         stop.set()
         for thread in threads:
-            thread.join(timeout=20)
+            thread.join(timeout=PATIENCE_S)
             assert not thread.is_alive(), "a worker hangs"
 
 

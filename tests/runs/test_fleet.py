@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 from fleet_runs import NamedMachine, ThreadCluster, ThreadSlot, run_on, serve, served
-from spool_runs import NESTED, TILE, VECTOR, WRONG, agent, asking, in_thread, settings
+from spool_runs import NESTED, PATIENCE_S, TILE, VECTOR, WRONG, agent, asking, in_thread, settings
 from test_spool_runs import wait_until
 
 from kernelwright.backend.base import DeviceInfo
@@ -69,7 +69,7 @@ def test_a_head_that_is_lost_ends_everything(spool: Path) -> None:
     thread, found = in_thread(lambda: serve(spool, cluster))
     wait_until(lambda: len(cluster.every()) == 2)
     cluster.failure = InfrastructureError("the Ray cluster does not answer any more")
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert isinstance(found[0], InfrastructureError)
     assert all(slot.is_closed for slot in cluster.every())
 
@@ -134,7 +134,7 @@ def test_a_run_that_begins_once_its_machine_is_stopped_waits_for_nobody(
         thread, found = in_thread(
             lambda: optimize(plain, settings=settings(), run=tmp_path / "run", machine=machine, agent=agent(VECTOR))
         )
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert isinstance(found[0], KeyboardInterrupt)
 
 
@@ -216,7 +216,7 @@ def test_a_node_that_is_lost_loses_what_it_was_doing_alone(plain: Path, tmp_path
         wait_until(lambda: cluster.opened.get("lost", []) != [] and cluster.opened["lost"][0].is_lost)
         assert cluster.opened["lost"][0].answered == at - 1
         cluster.machines["new"] = NamedMachine  # whatever comes to the cluster is used
-        thread.join(60)
+        thread.join(PATIENCE_S)
     (result,) = found
     assert isinstance(result, OptimizeResult)
     assert result.is_gain
@@ -252,9 +252,9 @@ def test_stopping_closes_every_device_and_gives_requests_back(plain: Path, tmp_p
     cluster.on_answer = {"a": wait, "b": wait}
     serving, ended = in_thread(lambda: serve(spool, cluster, stop=stop))
     in_thread(lambda: run_on(plain, tmp_path / "run", spool, VECTOR))
-    assert is_in.wait(20)
+    assert is_in.wait(PATIENCE_S)
     stop.set()
-    serving.join(20)
+    serving.join(PATIENCE_S)
     assert not serving.is_alive()
     assert ended
     assert not isinstance(ended[0], BaseException)

@@ -26,7 +26,7 @@ from kernelwright.tuning.interruption import HardLimit, hard_limit_s
 from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.tuning.tune import tune
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 """After which a test is taken to hang."""
 SECONDS = 100.0
 

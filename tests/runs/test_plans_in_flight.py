@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from spool_runs import LIFT, TILE, VECTOR, asking, settings, working
+from spool_runs import LIFT, PATIENCE_S, TILE, VECTOR, asking, settings, working
 
 from kernelwright.agent.base import CodeContext, Declined, Draft, Plan, PlanContext
 from kernelwright.optimization.optimize import optimize
@@ -57,7 +57,7 @@ class OneAtATime(ScriptedAgent):
             if name == THIRD.name:
                 self._written.set()
             else:
-                assert self._written.wait(60)
+                assert self._written.wait(PATIENCE_S)
         return super().code(replace(context, idea=replace(context.idea, key=name)))
 
 

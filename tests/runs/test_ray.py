@@ -19,8 +19,8 @@ from kernelwright.worker.ray_cluster import ray_slots
 from short_command import COMMAND
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'kernelwright[ray]'")
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(400)]  # Ray's own start takes most of it
-PATIENCE_S = 120.0
+pytestmark = pytest.mark.thorough
+PATIENCE_S = 300.0
 
 
 def test_a_node_of_ray_is_killed_and_the_run_finds_what_one_machine_finds(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_node_of_ray_is_killed_and_the_run_finds_what_one_machine_finds(tmp_pa
         check=False,
         capture_output=True,
         text=True,
-        timeout=380,
+        timeout=850,
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 0
@@ -74,4 +74,4 @@ def test_however_a_run_ends_no_process_of_ray_is_left(saxpy: Path, tmp_path: Pat
         finally:
             process.kill()
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL), err
-    wait_until(lambda: not marked(str(scratch)), patience_s=30.0)
+    wait_until(lambda: not marked(str(scratch)))

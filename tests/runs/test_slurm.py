@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from spool_runs import in_thread
+from spool_runs import PATIENCE_S, in_thread
 from test_spool_runs import wait_until
 
 from kernelwright.errors import BaselineFailed, InfrastructureError, UsageError
@@ -121,7 +121,7 @@ def test_a_job_that_ends_is_followed_and_all_are_cancelled_at_the_end(
     begun[0].is_done = True
     wait_until(lambda: len(begun) == 3)
     stop.set()
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert [job.is_cancelled for job in begun] == [False, True, True]
 
 
@@ -134,7 +134,7 @@ def test_jobs_that_fail_at_once_end_the_run_with_what_they_said(
         wait_until(lambda number=number: len(begun) > number or not thread.is_alive())  # type: ignore[misc]
         if len(begun) > number:
             begun[number].is_done = True
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert isinstance(found[0], InfrastructureError)
     assert "No module named 'kernelwright'" in found[0].message
     assert all(job.is_done for job in begun)

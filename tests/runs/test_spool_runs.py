@@ -15,6 +15,7 @@ import pytest
 from spool_runs import (
     LIFT,
     NESTED,
+    PATIENCE_S,
     TILE,
     VECTOR,
     WRONG,
@@ -92,7 +93,7 @@ def test_several_structures_are_under_way_at_once(plain: Path, tmp_path: Path, s
     _serve_until(spool, lambda: _count(spool, "results") >= 2)
     wait_until(lambda: _count(spool, "requests") >= 5)  # two are answered; three wait
     with working(spool):
-        thread.join(60)
+        thread.join(PATIENCE_S)
     (result,) = found
     assert isinstance(result, OptimizeResult)
     assert result.is_gain
@@ -109,15 +110,16 @@ def test_a_round_at_a_time_is_enough(plain: Path, tmp_path: Path, spool: Path) -
     """As with batch jobs: a worker does what is there and ends; the folder is copied back and forth."""
     there = tmp_path / "there"
     thread, found = in_thread(lambda: run(plain, tmp_path / "run", spool, VECTOR, TILE))
-    rounds = 0
-    while thread.is_alive() and rounds < 60:
-        rounds += 1
+
+    def is_over() -> bool:
         time.sleep(0.1)
         _copied(spool, there)
         ended = worker(there).run(until_idle=True)
         assert not ended.is_interrupted
         _copied(there, spool)
-    thread.join(30)
+        return not thread.is_alive()
+
+    wait_until(is_over)
     assert isinstance(found[0], OptimizeResult)
     assert found[0].is_gain
 
@@ -266,8 +268,8 @@ def test_two_runs_share_a_worker(plain: Path, tmp_path: Path, spool: Path) -> No
     first, one = in_thread(lambda: run(plain, tmp_path / "one", spool, VECTOR, TILE))
     second, two = in_thread(lambda: run(other, tmp_path / "two", spool, TILE, NESTED))
     with working(spool):
-        first.join(60)
-        second.join(60)
+        first.join(PATIENCE_S)
+        second.join(PATIENCE_S)
     for found in (one, two):
         assert isinstance(found[0], OptimizeResult)
         assert found[0].is_gain
@@ -284,7 +286,7 @@ def test_of_another_device_a_worker_leaves_requests_alone(plain: Path, tmp_path:
     assert ended.done == 0
     assert any("simulated device" in reason for reason in ended.left.values())
     with working(spool):
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert isinstance(found[0], OptimizeResult)
 
 
@@ -301,11 +303,15 @@ def test_partial_copies_are_waited_for_and_duplicates_are_harmless(plain: Path, 
         _copied(spool, there, torn=rng)
         worker(there).run(until_idle=True)
         _copied(there, spool, torn=rng)
-    for _ in range(40):
+
+    def is_over() -> bool:
         _copied(spool, there)
         worker(there).run(until_idle=True)
         _copied(there, spool)
         thread.join(0.1)
+        return not thread.is_alive()
+
+    wait_until(is_over)
     assert isinstance(found[0], OptimizeResult), found
     assert found[0].is_gain
 
@@ -347,7 +353,7 @@ def _serve_until(spool: Path, condition: Callable[[], bool]) -> None:
     wait_until(once)
 
 
-def wait_until(condition: Callable[[], bool], *, patience_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> None:
     deadline_s = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline_s, "waited in vain"
@@ -415,6 +421,7 @@ def test_what_is_asked_again_is_asked_in_the_same_words(plain: Path, tmp_path: P
     """So a reply that was recorded before a kill is found again, although others have come in meanwhile."""
     told: list[tuple[str, object]] = []
     machine = SimulatedMachine(cost, noise=0.0)
+    others = set(threading.enumerate())
     with contextlib.suppress(Killed):
         optimize(
             plain,
@@ -424,7 +431,8 @@ def test_what_is_asked_again_is_asked_in_the_same_words(plain: Path, tmp_path: P
             agent=Asked(told),
             listener=Stopping(after, Killed),
         )
-    time.sleep(0.6)  # threads that a real kill would have ended
+    for each in set(threading.enumerate()) - others:  # which a real kill would have ended
+        each.join(PATIENCE_S)
     before = dict(told)
     told.clear()
     result = resume_optimize(tmp_path / "run", machine=machine, agent=Asked(told))
@@ -455,14 +463,16 @@ def test_a_run_of_this_machine_does_not_go_on_through_a_spool(plain: Path, tmp_p
 
 def test_roles_are_asked_beside_each_other(plain: Path, tmp_path: Path) -> None:
     class Slow(ScriptedAgent):
-        lock, running, most = threading.Lock(), 0, 0
+        changed, running, most, wanted = threading.Condition(), 0, 0, 2
 
         def code(self, context: CodeContext) -> Draft | Declined:
-            with self.lock:
+            with self.changed:
                 self.running += 1
                 self.most = max(self.most, self.running)
+                self.changed.notify_all()
+                self.changed.wait_for(lambda: self.most >= self.wanted, PATIENCE_S)
             time.sleep(0.2)
-            with self.lock:
+            with self.changed:
                 self.running -= 1
             return super().code(context)
 
@@ -471,7 +481,7 @@ def test_roles_are_asked_beside_each_other(plain: Path, tmp_path: Path) -> None:
     result = optimize(plain, settings=settings(60), run=tmp_path / "run", machine=machine, agent=slow)
     assert result.is_gain
     assert slow.most >= 2
-    slow.most = 0
+    slow.most, slow.wanted = 0, 1
     one = dataclasses.replace(settings(60), in_flight=1)
     optimize(plain, settings=one, run=tmp_path / "one", machine=machine, agent=slow)
     assert slow.most == 1
@@ -486,7 +496,7 @@ def test_a_baseline_that_takes_another_time_later_is_noted(plain: Path, tmp_path
         return time_ms if isinstance(time_ms, Failed) else 1.3 * time_ms
 
     with working(spool, machine=SimulatedMachine(slower, noise=0.001)):
-        thread.join(60)
+        thread.join(PATIENCE_S)
     (result,) = found
     assert isinstance(result, OptimizeResult)
     notes = [note.text for note in result.view.notes]

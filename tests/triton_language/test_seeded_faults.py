@@ -182,7 +182,6 @@ def written(folder, kernel, arrays, expression, grid, sizes, faults):
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", CASES)
 def test_no_seeded_fault_passes(tmp_path, case):
     for name in ("triton", "torch"):
