@@ -25,22 +25,26 @@ from kernelwright.testing.simulated import SIMULATED_DEVICE
 from kernelwright.tree.model import Node, Tree
 
 THREADS = 8
+PATIENCE_S = 300.0
 
 
 class SlowModel:
-    """Gives up with the number of the sample, after a moment; knows how many asked at once."""
+    """Gives up with the number of the sample, once a second one was asked; knows how many asked at once."""
 
     name = "slow"
 
     def __init__(self) -> None:
         self.asked = self.now = self.most = 0
         self._lock = threading.Lock()
+        self._came = threading.Condition(self._lock)
 
     def complete(self, request: ChatRequest) -> Reply:
         with self._lock:
             self.asked += 1
             self.now += 1
             self.most = max(self.most, self.now)
+            self._came.notify_all()
+            self._came.wait_for(lambda: self.most > 1, PATIENCE_S)
         time.sleep(0.02)
         with self._lock:
             self.now -= 1

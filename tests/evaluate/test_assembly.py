@@ -99,7 +99,7 @@ def test_a_candidate_with_assembly_is_refused_unless_the_problem_allows_it(
 ) -> None:
     runner, subject, is_allowed = running
     candidate = Candidate(subject.template, Config({"MODE": mode}))
-    found, _ = runner.submit(EvaluationRequest(candidate)).result(timeout=120)
+    found, _ = runner.submit(EvaluationRequest(candidate)).result(timeout=300)
     if is_allowed:
         assert isinstance(found, Passed)
         return
@@ -117,7 +117,7 @@ def test_functions_that_hold_none_pass_and_what_is_allowed_is_noted(
 ) -> None:
     runner, subject, is_allowed = running
     candidate = Candidate(subject.template, Config({"MODE": 4}))
-    assert isinstance(runner.submit(EvaluationRequest(candidate)).result(timeout=120)[0], Passed)
+    assert isinstance(runner.submit(EvaluationRequest(candidate)).result(timeout=300)[0], Passed)
     assert any("inline assembly was allowed" in note for note in runner.notes) == is_allowed
 
 

@@ -51,7 +51,7 @@ def pool(tmp_path, cache):
     pool.close()
 
 
-def make_pool(tmp_path, cache, *, device=FAULT_DEVICE, process_count=1, timeout_s=20.0, specialise_timeout_s=5.0):
+def make_pool(tmp_path, cache, *, device=FAULT_DEVICE, process_count=1, timeout_s=120.0, specialise_timeout_s=120.0):
     return BuildPool(
         FAULT_BACKEND,
         device,
@@ -68,7 +68,7 @@ def build(pool, *args, **kwargs) -> Artifact | Failed:
 
 
 def build_at_cost(pool, *args, **kwargs) -> tuple[Artifact | Failed, Cost]:
-    return pool.submit(*task(*args, **kwargs)).result(timeout=60)
+    return pool.submit(*task(*args, **kwargs)).result(timeout=300)
 
 
 def test_refusal_is_a_compile_error_with_the_first_line_and_the_log_and_is_cached(pool, tmp_path):
@@ -181,7 +181,7 @@ def test_equal_requests_in_flight_are_one_build(tmp_path, cache):
     try:
         count = tmp_path / "count"
         futures = [pool.submit(*task(COUNT=str(count))) for _ in range(20)]
-        results = [future.result(timeout=60) for future in futures]
+        results = [future.result(timeout=300) for future in futures]
     finally:
         pool.close()
     assert count.stat().st_size == 1
@@ -192,8 +192,8 @@ def test_cancelling_one_of_two_equal_requests_leaves_the_other(pool):
     blocker = pool.submit(*task("ok one"))
     first, second = (pool.submit(*task("ok two")) for _ in range(2))
     was_cancelled = first.cancel()
-    assert isinstance(second.result(timeout=60)[0], Artifact)
-    assert isinstance(blocker.result(timeout=60)[0], Artifact)
+    assert isinstance(second.result(timeout=300)[0], Artifact)
+    assert isinstance(blocker.result(timeout=300)[0], Artifact)
     assert was_cancelled == first.cancelled()
 
 
@@ -201,7 +201,7 @@ def test_every_request_of_a_crowd_is_answered(tmp_path, cache):
     pool = make_pool(tmp_path, cache, process_count=2)
     sources = [f"{('ok', 'refuse', 'ok', 'crash')[index % 4]} {index}" for index in range(12)]
     try:
-        results = [future.result(timeout=60) for future in [pool.submit(*task(source)) for source in sources]]
+        results = [future.result(timeout=300) for future in [pool.submit(*task(source)) for source in sources]]
     finally:
         pool.close()
     reasons = [built.reason if isinstance(built, Failed) else None for built, _ in results]

@@ -60,7 +60,7 @@ def test_what_is_wrong_or_hopeless_on_the_cheap_workload_is_not_run_on_the_expen
     with LocalRunner(subject.problem, device, settings) as runner:
         runner.calibrate(subject.baseline)
         hopeless, whole, refused = (
-            runner.submit(request).result(timeout=120)[0]
+            runner.submit(request).result(timeout=300)[0]
             for request in (
                 EvaluationRequest(Candidate(template, config), incumbent=Incumbent(ones, ones, tiny, 1e-9)),
                 EvaluationRequest(Candidate(template, Config({"BLOCK": 64, "ITEMS": 4}))),

@@ -96,19 +96,19 @@ def test_a_claim_waits_for_the_data_that_show_it_to_be_wrong(wrong_on_sparse, ru
     runner, subject = runner_of(wrong_on_sparse)
     runner.calibrate(subject.baseline)
     capacity = runner.capacity
-    no_claim, _ = runner.submit(request(subject, 64)).result(timeout=120)
+    no_claim, _ = runner.submit(request(subject, 64)).result(timeout=300)
     assert isinstance(no_claim, Passed), "a quick look does not see it"
     claims = [runner.submit(request(subject, block, slow())) for block in (16, 128)]
     after = runner.submit(request(subject, 32))
-    assert isinstance(after.result(timeout=120)[0], Passed), "others are looked at meanwhile"
+    assert isinstance(after.result(timeout=300)[0], Passed), "others are looked at meanwhile"
     assert not any(claim.done() for claim in claims)
     assert proven == []
     assert runner.capacity > capacity, "what only waits leaves room for more"
     gate.set()
-    found = [claim.result(timeout=120) for claim in claims]
+    found = [claim.result(timeout=300) for claim in claims]
     assert all(isinstance(outcome, Passed) for outcome, _ in found)
     assert 1 <= len(proven) <= 2, "what is slower everywhere than what was just proven claims nothing any more"
-    late, _ = runner.submit(request(subject, 64, slow(), is_thorough=True)).result(timeout=120)
+    late, _ = runner.submit(request(subject, 64, slow(), is_thorough=True)).result(timeout=300)
     assert isinstance(late, Failed)
     assert "'sparse'" in late.message
 
@@ -118,9 +118,9 @@ def test_a_wrong_claim_fails_and_the_next_one_is_proven_instead(wrong_on_sparse,
     runner.calibrate(subject.baseline)
     incumbent = slow()
     claims = {block: runner.submit(request(subject, block, incumbent)) for block in (64, 16)}
-    assert isinstance(runner.submit(request(subject, 32)).result(timeout=120)[0], Passed)
+    assert isinstance(runner.submit(request(subject, 32)).result(timeout=300)[0], Passed)
     gate.set()
-    found = {block: claim.result(timeout=120)[0] for block, claim in claims.items()}
+    found = {block: claim.result(timeout=300)[0] for block, claim in claims.items()}
     assert isinstance(found[16], Passed)
     if isinstance(found[64], Passed):  # slower than 16 everywhere, so that it claimed nothing any more
         assert len(proven) == 1
@@ -167,7 +167,7 @@ def test_a_baseline_that_writes_out_of_bounds_on_hostile_data_still_ends_the_run
     for _ in range(2):
         future = runner.submit(request(subject, 16, slow(), is_thorough=True))
         with pytest.raises(BaselineFailed, match="sparse"):
-            future.result(timeout=120)
+            future.result(timeout=300)
 
 
 @pytest.mark.thorough
@@ -175,7 +175,7 @@ def test_hostile_data_that_the_baseline_fails_on_are_dropped_as_ever(tmp_path, w
     folder = write_saxpy(tmp_path / "weak", (LINE, f"{{ {LINE} if ({IS_SPARSE}) y[base + k] = 1e3f; }}"))
     runner, subject = runner_of(folder)
     runner.calibrate(subject.baseline)
-    outcome, _ = runner.submit(request(subject, 16, slow(), is_thorough=True)).result(timeout=120)
+    outcome, _ = runner.submit(request(subject, 16, slow(), is_thorough=True)).result(timeout=300)
     assert isinstance(outcome, Passed)
     assert sum("'sparse' inputs" in note for note in runner.notes) == 2, "one for each workload"
 
@@ -192,7 +192,7 @@ def test_what_is_built_ahead_is_built_once(saxpy, runner_of, monkeypatch):
     count = len(asked)
     assert count == len(set(asked)) > 0
     runner.calibrate(subject.baseline)
-    assert isinstance(runner.submit(wanted).result(timeout=120)[0], Passed)
+    assert isinstance(runner.submit(wanted).result(timeout=300)[0], Passed)
     assert len(asked) == count
 
 
@@ -210,7 +210,7 @@ def test_the_process_that_was_asked_for_devices_opens_one_and_a_new_one_takes_it
             assert isinstance(runner.calibrate(subject.baseline)[0], Passed)
             assert worker.pid == host
             worker.kill()
-            assert isinstance(runner.submit(request(subject, 16)).result(timeout=120)[0], Passed)
+            assert isinstance(runner.submit(request(subject, 16)).result(timeout=300)[0], Passed)
             assert worker.pid not in (None, host)
         assert not early.scratch.exists()
 

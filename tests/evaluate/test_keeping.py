@@ -203,7 +203,7 @@ def candidate(subject: TuningProblem, mode: int) -> Candidate:
 
 def outcome(running: tuple[LocalRunner, TuningProblem, bool], mode: int) -> Outcome:
     runner, subject, _ = running
-    return runner.submit(EvaluationRequest(candidate(subject, mode))).result(timeout=120)[0]
+    return runner.submit(EvaluationRequest(candidate(subject, mode))).result(timeout=300)[0]
 
 
 @pytest.mark.opencl

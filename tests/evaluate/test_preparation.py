@@ -236,7 +236,7 @@ def test_a_wait_for_another_runs_turn_on_the_device_is_told(
     with DeviceLock(station.device.id):
         waiting = threading.Thread(target=runner.complete, daemon=True)
         waiting.start()
-        assert waits.wait(60.0)
-    waiting.join(60.0)
+        assert waits.wait(300.0)
+    waiting.join(300.0)
     assert not waiting.is_alive()
     assert f"waiting for process {os.getpid()}, which measures on {station.device.id}" in told

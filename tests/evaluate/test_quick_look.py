@@ -53,7 +53,7 @@ def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None
         for block in (16, 64, 128):
             candidate = Candidate(subject.template, Config({"BLOCK": block, "ITEMS": 2}))
             request = EvaluationRequest(candidate, incumbent, is_thorough=is_thorough, is_timed=not is_thorough)
-            found[block], costs[block] = runner.submit(request).result(timeout=120)
+            found[block], costs[block] = runner.submit(request).result(timeout=300)
     return found, costs, asked
 
 

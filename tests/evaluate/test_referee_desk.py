@@ -58,7 +58,7 @@ def test_nothing_is_answered_after_the_end(saxpy, desk_of):
 def test_what_is_made_ahead_is_there_when_it_is_asked_for(saxpy, desk_of):
     desk = desk_of(saxpy)
     desk.prefetch(["small"])
-    desk._prefetching.join(timeout=60)
+    desk._prefetching.join(timeout=300)
     known = {dataset for _, dataset in desk._prepared}
     assert known == set(desk.datasets("small", is_thorough=True))
 

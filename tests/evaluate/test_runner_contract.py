@@ -81,6 +81,6 @@ class TestLocalRunner(RunnerContract):
         return opencl_subject
 
     def test_an_out_of_bounds_write_is_named(self, subject: RunnerSubject) -> None:
-        outcome = subject.runner.submit(EvaluationRequest(subject.bad[0])).result(60)[0]
+        outcome = subject.runner.submit(EvaluationRequest(subject.bad[0])).result(300)[0]
         assert isinstance(outcome, Failed)
         assert (outcome.stage, outcome.reason) == ("check", "out-of-bounds")

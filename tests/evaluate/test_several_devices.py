@@ -55,7 +55,7 @@ def evaluate_all(runner: LocalRunner, subject: TuningProblem) -> Iterator[tuple[
         for block, items in values
     ]
     for future in futures:
-        yield future.result(timeout=120)
+        yield future.result(timeout=300)
 
 
 def lanes_seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:

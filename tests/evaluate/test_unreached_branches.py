@@ -72,7 +72,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Outcome]:
         for dropped in (0, 1, 2, 3):
             candidate = Candidate(subject.template, Config({"DROPPED": dropped}))
             request = EvaluationRequest(candidate, is_thorough=True, is_timed=False)
-            found[dropped] = runner.submit(request).result(timeout=120)[0]
+            found[dropped] = runner.submit(request).result(timeout=300)[0]
     return found
 
 

@@ -129,7 +129,7 @@ def test_fenced_processes_work_where_scratch_allows_no_code(
     cache = ArtifactCache(tmp_path / "cache" / "artifacts")
     pool = BuildPool("opencl", device, process_count=1, cache=cache, scratch=without_code)
     try:
-        built, _ = pool.submit(unit, (plan,)).result(timeout=120)
+        built, _ = pool.submit(unit, (plan,)).result(timeout=300)
     finally:
         pool.close()
     assert isinstance(built, Artifact)

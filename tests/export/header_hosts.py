@@ -56,7 +56,7 @@ int main(void) {{
 def gcc(*words: object) -> None:
     """Compile; every warning is an error."""
     found = shutil.which("gcc") or pytest.skip("no gcc on this machine")
-    subprocess.run([found, "-std=c99", "-Wall", "-Wextra", "-Werror", *map(str, words), "-lm"], check=True, timeout=60)
+    subprocess.run([found, "-std=c99", "-Wall", "-Wextra", "-Werror", *map(str, words), "-lm"], check=True, timeout=300)
 
 
 def built_for(
@@ -73,7 +73,7 @@ def built_for(
     lines = "".join(f'    printf("|%s", {header.stem}_launch_{each}(config, &sizes).entry);\n' for each in launches)
     (folder / "show.c").write_text(SHOW.format(header=header, prefix=header.stem, launches=lines, calls=calls))
     gcc("-o", folder / "show", folder / "show.c")
-    out = subprocess.run([folder / "show"], capture_output=True, text=True, check=True, timeout=60).stdout
+    out = subprocess.run([folder / "show"], capture_output=True, text=True, check=True, timeout=300).stdout
     found = [line.split("|") for line in out.splitlines()]
     return [(options, entries) for options, *entries in found]
 

@@ -63,8 +63,8 @@ def run_c(tmp_path: Path, printer: CPrinter, texts: list[str], rows: list[tuple[
     )
     compiler = shutil.which("gcc") or pytest.skip("no gcc on this machine")
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-Wno-type-limits", "-O1"]
-    subprocess.run([compiler, *flags, "-o", "check", "check.c", "-lm"], cwd=tmp_path, check=True, timeout=60)
-    out = subprocess.run([tmp_path / "check"], capture_output=True, text=True, check=True, timeout=60).stdout
+    subprocess.run([compiler, *flags, "-o", "check", "check.c", "-lm"], cwd=tmp_path, check=True, timeout=300)
+    out = subprocess.run([tmp_path / "check"], capture_output=True, text=True, check=True, timeout=300).stdout
     return [[int(word) for word in line.split()] for line in out.splitlines()]
 
 

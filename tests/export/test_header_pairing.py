@@ -237,5 +237,5 @@ def test_a_kernel_whose_name_begins_with_anothers_is_called_after_the_config_onc
     text.write_text(pairing.guard([], function_of={}) + " ".join(kernels) + "\n")
     found = shutil.which("gcc") or pytest.skip("no gcc on this machine")
     words = [found, "-E", "-P", pairing.option(Config({})), str(text)]
-    out = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    out = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout
     assert out.split() == [pairing.entry(each, Config({})) for each in kernels]

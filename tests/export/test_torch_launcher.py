@@ -114,7 +114,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
     gcc = shutil.which("gcc") or pytest.skip("no gcc on this machine")
     (tmp_path / "driver.c").write_text(DRIVER)
     flags = ["-shared", "-fPIC", "-Wall", "-Werror"]
-    subprocess.run([gcc, *flags, "-o", tmp_path / "driver.so", tmp_path / "driver.c"], check=True, timeout=60)
+    subprocess.run([gcc, *flags, "-o", tmp_path / "driver.so", tmp_path / "driver.c"], check=True, timeout=300)
     library = ctypes.CDLL(str(tmp_path / "driver.so"))
     library.fake_heard.restype = ctypes.c_char_p
     monkeypatch.setattr(torch_runtime, "_library", lambda: library)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace as Stub
 
 import numpy as np
 import pytest
@@ -70,21 +70,21 @@ def test_the_first_call_which_builds_the_kernel_is_not_what_calls_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = problem_of(tmp_path, "argmax.cl", "rows=33", "cols=10")
-    calls: list[float] = []
+    first_s, later_s = 2 * referee.LONG_FIRST_CALL_S, 0.01
+    calls_s: list[float] = []  # a clock that only calls move
 
     def counted(*given: object, **named: object) -> object:
-        calls.append(time.perf_counter())
-        time.sleep(0.2 if len(calls) == 1 else 0)
+        calls_s.append(later_s if calls_s else first_s)
         return call_reference(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(referee, "call_reference", counted)
-    monkeypatch.setattr(referee, "LONG_FIRST_CALL_S", 0.2)
+    monkeypatch.setattr(referee, "time", Stub(perf_counter=lambda: sum(calls_s)))
     prepared = make_referee(RefereeArgument(problem.file, tmp_path / "inputs", 1))(
         PrepareJob(problem.workloads[0].name, Dataset("declared-0", 1, "declared"))
     )
     assert isinstance(prepared, Prepared)
-    assert len(calls) == 2
-    assert prepared.reference_s < calls[1] - calls[0]
+    assert calls_s == [first_s, later_s]
+    assert prepared.reference_s <= later_s + 1e-9
 
 
 SUM = """

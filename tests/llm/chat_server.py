@@ -31,6 +31,8 @@ class Answer:
         }
     )
     delay_s: float = 0.0
+    beside: int = 0
+    """So many others must have come in before it is answered."""
     is_silent: bool = False
     """Nothing comes until the server is closed."""
     stops_after: int | None = None
@@ -64,6 +66,8 @@ class ChatServer:
                         answer = server.answers.pop(0) if server.answers else Answer()
                     server.in_flight += 1
                     server.most_in_flight = max(server.most_in_flight, server.in_flight)
+                while len(server.requests) <= answer.beside and not server.is_over.is_set():
+                    time.sleep(0.01)
                 time.sleep(answer.delay_s)
                 if answer.is_silent:
                     server.is_over.wait()

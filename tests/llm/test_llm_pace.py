@@ -208,7 +208,7 @@ def test_no_more_are_in_flight_than_allowed() -> None:
             with lock:
                 counted["now"] += 1
                 counted["most"] = max(counted["most"], counted["now"])
-            at_work.wait(timeout=20)  # three at once, or nobody goes on
+            at_work.wait(timeout=300)  # three at once, or nobody goes on
             with lock:
                 counted["now"] -= 1
             return Reply("fine", "m")

@@ -123,7 +123,7 @@ def test_several_processes_lose_nothing(library: Library) -> None:
     for each in workers:
         each.start()
     for each in workers:
-        each.join(60)
+        each.join(300)
     contents = library.read()
     assert (len(contents.lessons), contents.damaged_count) == (60, 0)
 

@@ -72,10 +72,10 @@ class Browser:
             self._events.append(reply)
 
     def _receive(self) -> dict[str, Any]:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while b"\0" not in self._pending:
             ready, _, _ = select.select([self._read_fd], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, "the browser did not answer within 60 s"
+            assert ready, "the browser did not answer within 300 s"
             data = os.read(self._read_fd, 1 << 20)
             assert data, "the browser went away"
             self._pending += data

@@ -55,7 +55,7 @@ def serving(folder: Path) -> Iterator[WatchServer]:
         thread.start()
         yield server
         server.shutdown()
-        thread.join(10)
+        thread.join(120)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def asking(server: WatchServer) -> Ask:
     address = urlsplit(server.url)
 
     def get(path: str = "", *, method: str = "GET", whole: str | None = None, **headers: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", address.port or 0, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", address.port or 0, timeout=120)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, whole if whole is not None else address.path + path, headers=named)
         answer = connection.getresponse()
@@ -81,7 +81,7 @@ def asking(server: WatchServer) -> Ask:
 
 def test_with_its_address_a_page_is_given_that_must_not_be_kept_or_framed(server: WatchServer) -> None:
     address = urlsplit(server.url)
-    connection = http.client.HTTPConnection("127.0.0.1", address.port or 0, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", address.port or 0, timeout=120)
     connection.request("GET", address.path)
     answer = connection.getresponse()
     assert answer.status == 200
@@ -143,7 +143,7 @@ def test_it_can_only_be_read(ask: Ask, method: str) -> None:
     ],
 )
 def test_what_is_no_request_gets_nothing(server: WatchServer, data: bytes) -> None:
-    with socket.create_connection(server.server_address[:2], timeout=20) as client:
+    with socket.create_connection(server.server_address[:2], timeout=120) as client:
         client.sendall(data)
         answer = client.recv(4096)
     assert b"200" not in answer
@@ -183,10 +183,10 @@ def test_the_command_says_where_and_ends_with_ctrl_c(growing: tuple[RunFolder, l
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
-        with urllib.request.urlopen(f"{url}state", timeout=20) as answer:
+        with urllib.request.urlopen(f"{url}state", timeout=120) as answer:
             assert json.load(answer)["version"] == 20
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 # -- growing -----------------------------------------------------------------------------------------------------------

@@ -45,11 +45,11 @@ def served(tmp_path: Path, run: RunFolder) -> Iterator[WatchServer]:
         thread.start()
         yield server
         server.shutdown()
-        thread.join(10)
+        thread.join(120)
 
 
 def becomes(browser: Browser, expression: str, wanted: Any) -> bool:
-    end_s = time.monotonic() + 30
+    end_s = time.monotonic() + 120
     while time.monotonic() < end_s:
         if browser.evaluate(expression) == wanted:
             return True

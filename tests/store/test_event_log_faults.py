@@ -40,7 +40,7 @@ def notes(count: int) -> list[Event]:
 
 def run_child(script: str, *arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     command = [*prefix, sys.executable, "-c", textwrap.dedent(script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_every_acknowledged_event_survives_kill_9(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ class CpuCuda:
                 else:
                     np.asarray(argument).tofile(self.folder / f"scalar{number}")
                     words += ["s", str(self.folder / f"scalar{number}"), str(np.asarray(argument).nbytes)]
-            done = subprocess.run([str(program), *words], capture_output=True, timeout=120, check=False)
+            done = subprocess.run([str(program), *words], capture_output=True, timeout=300, check=False)
             if done.returncode:
                 return Result({}, f"it ended with {done.returncode}")
         return Result({name: self._read(name, array) for name, array in job.arrays.items()})

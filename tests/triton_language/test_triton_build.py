@@ -184,8 +184,8 @@ def test_a_configuration_that_does_not_fit_is_a_failure_with_its_numbers(triton,
         "cuda", HOPPER, process_count=1, cache=ArtifactCache(tmp_path / "cache"), scratch=tmp_path / "scratch"
     )
     try:
-        assert not isinstance(pool.submit(fits.unit, [fits.plan]).result(120)[0], Failed)
-        failed, _ = pool.submit(large.unit, [large.plan]).result(120)
+        assert not isinstance(pool.submit(fits.unit, [fits.plan]).result(300)[0], Failed)
+        failed, _ = pool.submit(large.unit, [large.plan]).result(300)
     finally:
         pool.close()
     assert isinstance(failed, Failed)
