@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
+import pytest
+
+from kernelwright.evaluate.device.timing import suspicious
 from kernelwright.evaluate.local_runner import LocalRunner
 
 
@@ -13,3 +17,8 @@ def ignore_busy_machine(runner: object) -> None:
     for station in runner._stations:
         process = station.lane.process
         process.settings = replace(process.settings, wall_ratio_limit=1e6)
+
+
+def ignore_busy_machine_in_runs(patch: pytest.MonkeyPatch) -> None:
+    """The same for all runs that this process makes."""
+    patch.setattr("kernelwright.evaluate.device_queue.queue.suspicious", functools.partial(suspicious, overhead_ms=1e9))

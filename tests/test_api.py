@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import kernelwright
+from busy import ignore_busy_machine_in_runs
 from kernelwright import api
 from kernelwright.store.event import Event
 from kernelwright.tuning.listener import Progress
@@ -46,15 +47,17 @@ def result(
 ) -> kernelwright.TuneResult:
     folder = tmp_path_factory.mktemp("api")
     problem = kernelwright.load_problem(write_saxpy(folder / "saxpy", is_beatable=True))
-    return kernelwright.tune(
-        problem,
-        budget=kernelwright.Budget(evaluations=EVALUATIONS),
-        searcher="random",
-        seed=3,
-        build_processes=1,
-        run=folder / "run",
-        listener=heard,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        ignore_busy_machine_in_runs(patch)
+        return kernelwright.tune(
+            problem,
+            budget=kernelwright.Budget(evaluations=EVALUATIONS),
+            searcher="random",
+            seed=3,
+            build_processes=1,
+            run=folder / "run",
+            listener=heard,
+        )
 
 
 # -- names -------------------------------------------------------------------------------------------------------------

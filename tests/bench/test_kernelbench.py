@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from busy import ignore_busy_machine_in_runs
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.main import main
 from kernelwright.errors import StoreError, UsageError
@@ -374,11 +375,12 @@ def test_problems_that_are_solved_together_have_records_like_those_that_are_solv
     """As on a GPU, with compilers beside an optimisation; here that only disturbs times."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("pyopencl")
+    ignore_busy_machine_in_runs(monkeypatch)
     monkeypatch.setattr(solving.SolveSettings, "is_early", True)
     machine = solving.chosen_machine(None)
     tune = TuneSettings(budget=Budget(evaluations=1), build_processes=1)
     optimize = OptimizeSettings(tune=tune, memory="off")
-    settings = solving.SolveSettings(optimize, machine, 6, (), 5.0, 100.0, checkout, together=2)
+    settings = solving.SolveSettings(optimize, machine, 6, (), 60.0, 600.0, checkout, together=2)
     files = problems_of(checkout, 1, "2,11,3").values()
     told = list(solving.solve([(file, tmp_path / file.stem) for file in files], settings))
     assert [each["name"] for each in told] == [file.stem for file in files]
@@ -395,8 +397,9 @@ def test_problems_that_are_solved_together_have_records_like_those_that_are_solv
 @pytest.mark.thorough
 @pytest.mark.opencl
 def test_a_checkout_is_run_from_end_to_end_on_the_cpu(
-    checkout: Path, in_tmp: Path, capsys: pytest.CaptureFixture[str]
+    checkout: Path, in_tmp: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ignore_busy_machine_in_runs(monkeypatch)
     pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("pyopencl")
     words = ["--budget", "1", "--rounds", "6", "--modes", "", "--out", "found", "--json"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from busy import ignore_busy_machine_in_runs
 from kernelwright.cli.main import main
 
 HEAD = "import torch\nimport torch.nn as nn\n"
@@ -88,9 +89,10 @@ def get_inputs():
 @pytest.mark.opencl
 @pytest.mark.parametrize(("ids", "modes"), [("1,2", "compiled"), ("3-6", "")])
 def test_modules_go_from_their_files_to_answers_that_are_right(
-    ids: str, modes: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]
+    ids: str, modes: str, in_tmp: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the referee in each run, beside eager PyTorch and the module in float64; products by PyTorch's library."""
+    ignore_busy_machine_in_runs(monkeypatch)
     pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("pyopencl")
     level = in_tmp / "own" / "KernelBench" / "level1"

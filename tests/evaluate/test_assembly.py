@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from busy import ignore_busy_machine
+from busy import ignore_busy_machine, ignore_busy_machine_in_runs
 from kernelwright.cli.main import app, main
 from kernelwright.errors import SpecError
 from kernelwright.evaluate.base import EvaluationRequest
@@ -151,7 +151,8 @@ def test_nothing_is_allowed_where_no_program_was_seen() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.opencl
-def test_every_claim_of_such_a_run_says_so(tmp_path: Path) -> None:
+def test_every_claim_of_such_a_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ignore_busy_machine_in_runs(monkeypatch)
     settings = TuneSettings(
         budget=Budget(evaluations=5), build_processes=1, comparison_rounds=6, device="opencl:cpu", searcher="exhaustive"
     )

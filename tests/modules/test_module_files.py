@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from busy import ignore_busy_machine_in_runs
 from kernelwright.cli.main import main
 
 HEAD = "import torch\nimport torch.nn as nn\n"
@@ -251,8 +252,11 @@ def test_a_module_that_cannot_become_a_program_is_refused(
 @pytest.mark.thorough
 @pytest.mark.opencl
 @pytest.mark.parametrize("name", MODULES)
-def test_the_program_of_a_module_agrees_with_it(name: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_of_a_module_agrees_with_it(
+    name: str, in_tmp: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The calibration judges the program by the module in float64 on every dataset."""
+    ignore_busy_machine_in_runs(monkeypatch)
     pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("pyopencl")
     write(in_tmp, name, MODULES[name])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import kernelwright
+from busy import ignore_busy_machine_in_runs
 from kernelwright.export.run import export_run
 from kernelwright.export.subject import ExportedRun
 from kernelwright.optimization.optimize import replay_optimize
@@ -33,7 +34,9 @@ def optimised(tmp_path_factory: pytest.TempPathFactory, write_saxpy: Callable[..
     (problem / "saxpy.cl").write_text(COLUMN_WALK)
     text = (problem / "problem.toml").read_text()
     (problem / "problem.toml").write_text(text.replace("n // 32", "ceil_div(n, 32)").replace("65536", "262144"))
-    return kernelwright.optimize(problem, budget="14", run=folder / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        ignore_busy_machine_in_runs(patch)
+        return kernelwright.optimize(problem, budget="14", run=folder / "run")
 
 
 def test_a_plain_kernel_gets_a_structure_that_works(optimised: OptimizeResult) -> None:

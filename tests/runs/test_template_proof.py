@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busy import ignore_busy_machine_in_runs
 from kernelwright.agent.base import DebugContext, Declined, Draft, TemplateContext
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.base import Reproduction
@@ -230,12 +231,10 @@ __kernel void saxpy(__global const float *x, __global float *y, float a, int n)
 
 
 def lifted(plain: Path, tmp_path: Path, value: str) -> OptimizeResult:
-    return optimize(
-        plain,
-        settings=settings(80),
-        run=tmp_path / "run",
-        agent=LiftingWrongly(HEADER + BODY % value),
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        ignore_busy_machine_in_runs(patch)
+        agent = LiftingWrongly(HEADER + BODY % value)
+        return optimize(plain, settings=settings(80), run=tmp_path / "run", agent=agent)
 
 
 @pytest.mark.thorough
