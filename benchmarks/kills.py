@@ -11,7 +11,8 @@ that resumes, several times in all, and the last one goes on to its end. After e
 words fit its intervals, `report` and `export` work and the replay repeat the run. `--faults` does other harm to runs
 that are not killed: see `kills_faults.py`. Rows go to the file, one a trial, each when its trial ends; tables of all
 are printed. With `--jobs` so many trials go on at a time, each on cores and with a cache folder of its own, where the
-device's lock is, too. None goes on beyond `--total-seconds`; one that is cut by that leaves no row.
+device's lock is, too. None goes on beyond `--total-seconds`; one that is cut by that leaves no row. The exit status is
+1 where a process of `--jobs` failed, or no trial came to its end, and 2 where there is time for none.
 """
 
 from __future__ import annotations
@@ -88,17 +89,24 @@ def main() -> None:
     words.add_argument("--repeats", type=int, default=3, help="of each fault")
     words.add_argument("--keep", type=Path, help="where folders of trials with defects are moved to")
     given = words.parse_args()
-    if given.jobs > 1:
-        run_beside(given)
-    else:
-        run_here(given)
+    if not given.faults and not given.total_seconds > LEAST_S:
+        words.error(f"--total-seconds {given.total_seconds:g}: no trial begins with {LEAST_S:g} s or less")
+    before = len(_rows_of(given.out))
+    failed = run_beside(given) if given.jobs > 1 else run_here(given)
     rows = _rows_of(given.out)
     print(table([row for row in rows if "kills" in row]))
     print(kills_faults.table([row for row in rows if "fault" in row]))
+    if len(rows) == before:
+        failed.append("no trial came to its end")
+    if failed:
+        sys.exit("\n".join(failed))
 
 
-def run_beside(given: argparse.Namespace) -> None:
-    """The same in several processes, each with its part of the cores, of the kills and of the seeds."""
+def run_beside(given: argparse.Namespace) -> list[str]:
+    """The same in several processes, each with its part of the cores, of the kills and of the seeds.
+
+    Gives what failed, in words.
+    """
     cores = sorted(os.sched_getaffinity(0))
     running = []
     for job in range(given.jobs):
@@ -111,12 +119,12 @@ def run_beside(given: argparse.Namespace) -> None:
         os.sched_setaffinity(0, own)  # what is started has the same
         command = [sys.executable, __file__, *map(str, words)]
         running.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
-    for each in running:
-        each.wait()
+    statuses = [each.wait() for each in running]
+    return [f"process {job} of {len(statuses)} ended with {status}" for job, status in enumerate(statuses) if status]
 
 
-def run_here(given: argparse.Namespace) -> None:
-    """Trials one after the other."""
+def run_here(given: argparse.Namespace) -> list[str]:
+    """Trials one after the other; nothing of them fails that is not raised."""
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""
     with tempfile.TemporaryDirectory(prefix="kills-") as name, asked_model() as model:
         folder = Path(name)
@@ -129,6 +137,7 @@ def run_here(given: argparse.Namespace) -> None:
                 kills_faults.run_all(folder, given.repeats, given.seed, given.only, add, _keeping(given.keep))
             else:
                 Trials(folder, given, model, add).run()
+    return []
 
 
 @contextmanager
@@ -144,7 +153,7 @@ def _rows(file: Path) -> Iterator[Add]:
 
 
 def _rows_of(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return [] if not file.exists() else [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def _keeping(folder: Path | None) -> Callable[[Place, list[str]], None]:
