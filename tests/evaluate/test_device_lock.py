@@ -22,18 +22,6 @@ def make(tmp_path, device_id="opencl:pocl-3.0:cpu0", **options):
     return DeviceLock(device_id, folder=tmp_path / "locks", **options)
 
 
-def test_second_holder_waits_and_is_told_who_holds_it(tmp_path):
-    waiting, reports = Waiting(tmp_path), []
-    with make(tmp_path):
-        with pytest.raises(InfrastructureError, match=rf"process {os.getpid()} measures on it"):
-            make(tmp_path, timeout_s=0.1).acquire()
-        waiting.begin(lambda: reports.append("held"))
-        assert reports == []
-    waiting.end()
-    assert reports == ["held"]
-    assert waiting.holders == {f"process {os.getpid()}"}
-
-
 class Waiting:
     """Another holder, in a thread of its own."""
 
@@ -60,6 +48,18 @@ class Waiting:
     def end(self):
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
+
+
+def test_second_holder_waits_and_is_told_who_holds_it(tmp_path):
+    waiting, reports = Waiting(tmp_path), []
+    with make(tmp_path):
+        with pytest.raises(InfrastructureError, match=rf"process {os.getpid()} measures on it"):
+            make(tmp_path, timeout_s=0.1).acquire()
+        waiting.begin(lambda: reports.append("held"))
+        assert reports == []
+    waiting.end()
+    assert reports == ["held"]
+    assert waiting.holders == {f"process {os.getpid()}"}
 
 
 def test_other_devices_are_free(tmp_path):
