@@ -648,7 +648,7 @@ def test_the_referee_works_in_its_own_process(tmp_path: Path) -> None:
     with WorkerProcess(settings, scratch=tmp_path / "worker") as worker:
 
         def ask(job: object) -> object:
-            return worker.call(job, timeout_s=60)
+            return worker.call(job, timeout_s=300)
 
         bench.referee = ask
         x = bench.inputs()["x"]
