@@ -27,7 +27,7 @@ def is_possible() -> bool:
 class HostRunner:
     """Compiles each source once for all shapes, and runs each job in a process of its own."""
 
-    def run(self, job: Job, *, timeout_s: float = 60.0) -> Result:
+    def run(self, job: Job, *, timeout_s: float = 300.0) -> Result:
         """What a job gives; arrays are guarded on both sides."""
         with tempfile.TemporaryDirectory() as folder:
             return _run(job, Path(folder), timeout_s)

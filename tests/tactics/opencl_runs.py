@@ -18,7 +18,7 @@ import numpy.typing as npt
 from kernelwright.backend.opencl.cpu.processor import name_processor
 
 Array = npt.NDArray[Any]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
