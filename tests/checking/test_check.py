@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from busy import ignore_busy_machine_in_runs
+from busy import believe_every_gain, ignore_busy_machine_in_runs
 from kernelwright.checking.check import check
 from kernelwright.checking.documents import check_record, exit_status, junit_text
 from kernelwright.cli.main import app
@@ -311,6 +311,7 @@ def test_on_a_real_device_a_slowed_choice_is_slower_and_a_wrong_one_wrong(
     beatable_saxpy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ignore_busy_machine_in_runs(monkeypatch)
+    believe_every_gain(monkeypatch)
     run, store = tmp_path / "run", tmp_path / "store"
     tune(beatable_saxpy, settings=TuneSettings(budget=Budget(evaluations=4), build_processes=1), run=run)
     path = export_choice(run, store)

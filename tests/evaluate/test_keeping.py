@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from busy import ignore_busy_machine, ignore_busy_machine_in_runs
+from busy import believe_every_gain, ignore_busy_machine, ignore_busy_machine_in_runs
 from kernelwright.agent.base import DebugContext, Declined, Draft, TemplateContext
 from kernelwright.backend.base import Artifact, BuildUnit, StateVariable
 from kernelwright.backend.opencl.driver import is_pocl
@@ -232,7 +232,10 @@ def test_a_counter_is_allowed_where_the_baseline_has_one_and_set_back(
 
 
 @pytest.mark.opencl
-def test_it_reproduces_nothing_and_is_compared_with_nothing(running: tuple[LocalRunner, TuningProblem, bool]) -> None:
+def test_it_reproduces_nothing_and_is_compared_with_nothing(
+    running: tuple[LocalRunner, TuningProblem, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    believe_every_gain(monkeypatch)
     runner, subject, _ = running
     memoises = candidate(subject, 1)
     assert isinstance(runner, Reproducing)

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from kernelwright.mcp_tools import jobs as jobs_module
 from kernelwright.mcp_tools.jobs import Jobs
 from kernelwright.mcp_tools.tools import Tools
 from kernelwright.mcp_tools.workspace import Workspace
 from kernelwright_bench.attacks.corpus import all_families, draw
 from kernelwright_bench.attacks.kernels.bases import BASES, write_problem
+from short_command import COMMAND
 
 pytestmark = [pytest.mark.opencl, pytest.mark.thorough]
 
@@ -24,9 +26,13 @@ Told = Callable[[str], dict[str, Any]]
 MOST_S = 600.0
 
 
-def test_a_client_of_the_sdk_drives_matmul_to_a_claim(tools: Tools, told: Told, root: Path) -> None:
+def test_a_client_of_the_sdk_drives_matmul_to_a_claim(
+    tools: Tools, told: Told, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mcp = pytest.importorskip("mcp", reason="the SDK is not installed: pip install 'kernelwright[mcp]'")
     from kernelwright.mcp_tools.server import mcp_server
+
+    monkeypatch.setattr(jobs_module, "_COMMAND", COMMAND)
 
     async def drive() -> None:
         async with mcp.Client(mcp_server(tools)) as client:
