@@ -28,8 +28,8 @@ class InferredArgument:
     """Extents, outermost first, in sizes; empty for a scalar."""
     value: str = ""
     """A scalar's."""
-    bounds: tuple[int, int] | None = None
-    """The values of an array that index others, both ends included."""
+    bounds: tuple[float, float] | None = None
+    """The range of an array's values, both ends included: of those that index others whole numbers."""
     file: str = ""
     """The `.npy` file of an array that is given."""
     values: Values = "random"

@@ -68,7 +68,8 @@ def _made_values(argument: InferredArgument, sizes: Mapping[str, int]) -> bytes:
 
     shape = tuple(int(Expression.parse(each).evaluate(dict(sizes))) for each in argument.shape)
     make = _offsets if argument.values == "offsets" else _distinct
-    values = make(np.random.default_rng(0), math.prod(shape), *(argument.bounds or (0, 0)))
+    low, high = argument.bounds or (0, 0)
+    values = make(np.random.default_rng(0), math.prod(shape), int(low), int(high))
     file = io.BytesIO()
     np.save(file, values.astype(argument.dtype.name).reshape(shape))
     return file.getvalue()
