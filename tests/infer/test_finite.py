@@ -71,7 +71,7 @@ def test_no_range_is_written_where_the_steps_end_first(tmp_path: Path, monkeypat
     [
         "c[i] = exp(a[i]) / (1.0f + exp(a[i]));",
         "float s = 0; for (int j = 0; j < m; j++) s += a[i * m + j] * b[j]; c[i] = s;",
-        "float s = 0; for (int j = 0; j < m; j++) s += a[i * m + j] * a[i * m + j]; c[i] = b[i] * rsqrt(s / m + 1e-5f);",
+        "float s = 0; for (int j = 0; j < m; j++) s += a[i * m + j] * a[i * m + j]; c[i] = b[i] * rsqrt(s + 1e-5f);",
         "float t = -INFINITY; for (int j = 0; j < m; j++) t = fmax(t, a[i * m + j]); c[i] = exp(a[i] - t) + b[i];",
         "c[i] = a[i] > 0 ? log(a[i]) : b[i];",
     ],
@@ -88,7 +88,7 @@ def test_a_kernel_that_is_finite_on_hostile_data_keeps_the_usual_inputs(body: st
         ("c[i] = sqrt(a[i]) + b[i];", {"a"}),
         ("c[i] = b[i] + log(log(a[i]));", {"a"}),
         ("c[i] = exp(exp(a[i])) - b[i];", {"a"}),
-        ("float t = a[i]; for (int j = 0; j < 4000; j++) t = t * t + 0.25f * b[i]; c[i] = t;", {"a", "b"}),
+        ("float t = a[i]; for (int j = 0; j < 300; j++) t = t * t + 0.25f * b[i]; c[i] = t;", {"a", "b"}),
         ("float s = 0; for (int j = 0; j < m; j++) s += sqrt(a[i * m + j] * b[j]); c[i] = sqrt(1 - s);", {"a", "b"}),
     ],
 )
@@ -110,17 +110,18 @@ def test_only_the_variance_of_an_optimiser_is_positive_and_the_file_says_so(tmp_
 
 def test_what_a_second_launch_reads_is_what_the_first_has_written(tmp_path: Path) -> None:
     """Of a program: `sqrt` of a sum of squares is finite, although `sqrt` of a usual input is not."""
-    host = (
-        "int main() { int n = 512; float *x, *s, *y; first<<<n / 64, 64>>>(x, s, n); second<<<n / 64, 64>>>(s, y, n); }"
-    )
-    first = "__global__ void first(const float *x, float *s, int n) { int i = blockIdx.x * 64 + threadIdx.x; s[i] = x[i] {}; }\n"
-    second = "__global__ void second(const float *s, float *y, int n) { int i = blockIdx.x * 64 + threadIdx.x; y[i] = sqrtf(s[i]); }\n"
+    begin = "int i = blockIdx.x * 64 + threadIdx.x;"
+    first = f"__global__ void first(const float *x, float *s, int n) {{ {begin} s[i] = x[i] FACTOR; }}\n"
+    second = f"__global__ void second(const float *s, float *y, int n) {{ {begin} y[i] = sqrtf(s[i]); }}\n"
+    host = "int main() { int n = 512; float *x, *s, *y;\n"
+    host += "first<<<n / 64, 64>>>(x, s, n); second<<<n / 64, 64>>>(s, y, n); }"
     for factor, expected in (("* x[i]", {}), ("* 2", {"x": (0.25, 0.75)})):
-        (tmp_path / "main.cu").write_text(first.replace("{}", factor) + second + host)
+        (tmp_path / "main.cu").write_text(first.replace("FACTOR", factor) + second + host)
         found = with_finite_results(infer_program(tmp_path, (".cu",)))
         assert ranges(found) == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 @pytest.mark.parametrize("body", ["c[i] = a[i] / b[i];", "c[i] = pow(a[i], b[i]);", ""])
 def test_the_reference_is_finite_on_every_dataset_of_the_ranges(body: str, tmp_path: Path) -> None:
