@@ -37,6 +37,7 @@ a whole, as of a distribution."""
 _CONTENTS = ("declared", "large", "negative", "sparse", "constant")
 """What hostile datasets do to floats, as far as it decides whether results are finite."""
 _STEPS_OF_A_BLOCK = 8_000
+_STEPS_OF_HOSTILE = 3_000
 _MOST_STEPS = 200_000
 """Of all blocks together: about half a second."""
 _MOST_THREADS = 1024
@@ -91,7 +92,7 @@ def with_finite_results(inferred: Inferred) -> Inferred:
 
 def _is_free(argument: InferredArgument) -> bool:
     is_read = argument.role in ("input", "inout") and argument.dtype.kind == "float"
-    return is_read and not argument.file and argument.bounds is None
+    return is_read and not argument.file and argument.bounds is None and argument.values == "random"
 
 
 def _narrowed(found: _Followed, free: Sequence[str]) -> dict[str, _Range] | None:
@@ -194,7 +195,7 @@ class _Followed:
         values = {own: _value(each, self.inferred.sizes) for own, each in given.items()}
         run = BlockReplay(
             self.tree, function, _place_words(grid, block, place), threads, values, 0,
-            lambda own, offsets: drawn.integers(given[own], offsets), most_steps=min(_STEPS_OF_A_BLOCK, self.left),
+            lambda own, offsets: drawn.integers(given[own], offsets), most_steps=min(drawn.most_steps, self.left),
         )  # fmt: skip
         run.floats = lambda own, offsets: drawn.floats(given[own], offsets)
         run.more_functions = _FUNCTIONS
@@ -234,9 +235,16 @@ class _Drawn:
     ranges: Mapping[str, _Range]
     content: str
 
+    @property
+    def most_steps(self) -> int:
+        """Of one block; long recurrences show on what is declared."""
+        return _STEPS_OF_A_BLOCK if self.content == "declared" else _STEPS_OF_HOSTILE
+
     def floats(self, argument: InferredArgument, places: Numbers) -> Numbers:
         """Within the array's range, else as a normal distribution; changed as hostile datasets change them."""
         name = argument.name
+        if argument.values == "zeros":
+            return np.zeros(places.shape)
         if self.content == "constant":
             places = np.zeros_like(places)
         bounds = self.ranges.get(name, argument.bounds)
@@ -264,6 +272,8 @@ class _Drawn:
         Raises:
             Unfit: a file says them.
         """
+        if argument.values == "zeros":
+            return np.zeros_like(places)
         if argument.file and argument.values == "random":
             raise Unfit(f"a file says what {argument.name} holds")
         least, greatest = integer_range(argument.dtype)

@@ -294,12 +294,18 @@ class _Inference:
 
     def _argument(self, parameter: KernelParameter, arrays: dict[str, InferredArgument]) -> InferredArgument:
         found = arrays.get(parameter.name)
+        if found is not None and found.is_accumulated and self._is_zeroed(parameter.name):
+            found = replace(found, values="zeros", bounds=None, file="")
         if found is not None:
             dtype_note = self._notes.get(parameter.name, "")
             return replace(found, note=found.note or dtype_note)
         shown, dtype = self._shown[parameter.name], self._dtypes[parameter.name]
         value = self._scalar_values.get(parameter.name, "0")
         return InferredArgument(shown, "scalar", dtype, value=value, note=self._notes.get(parameter.name, ""))
+
+    def _is_zeroed(self, name: str) -> bool:
+        """Whether the host's code sets an array to 0 before the launch, and a person says nothing else."""
+        return self._host is not None and name in self._host.zeroed - {*self._words.files, *self._words.ranges}
 
     def _left_out(self) -> list[str]:
         kernels = scan_kernels(self._source, self._language)

@@ -279,7 +279,7 @@ class _Program:
             made = self._as_allocated(replace(argument, shape=shape, value=value), passed)
             if parameter.name in divisors and made.bounds is None:
                 made = replace(made, bounds=(1, 2), note="it divides, so it keeps away from 0")
-            names.append(self._named(made, passed, names))
+            names.append(self._named(self._as_filled(made, passed), passed, names))
         return InferredStep(
             launch.kernel, tuple(self._in_sizes(each) for each in launch.grid), part.launch.block,
             self._in_sizes(launch.shared_bytes) or part.launch.shared_bytes, tuple(names),
@@ -293,6 +293,11 @@ class _Program:
             return argument
         extent = divided(self._in_sizes(text), str(argument.dtype.item_bytes))
         return replace(argument, shape=(extent,), note="")
+
+    def _as_filled(self, argument: InferredArgument, passed: str) -> InferredArgument:
+        """Nothing but 0 in an array that the host sets to 0 and the kernel adds to."""
+        is_zeroed = argument.is_accumulated and passed in self._source.host.zeroed
+        return replace(argument, values="zeros", bounds=None, file="") if is_zeroed else argument
 
     def _divisors(self, kernel: str) -> frozenset[str]:
         """The arrays by whose elements a kernel divides."""

@@ -53,6 +53,8 @@ class _HostLaunch:
     line: int
     computed: Mapping[str, str] = field(default_factory=dict)
     """By parameter: what the host computes for it, in the problem's language and the kernel's names."""
+    zeroed: frozenset[str] = frozenset()
+    """The parameters whose arrays the host sets to 0 before, and passes to nothing else in between."""
 
 
 def find_launch(
@@ -98,6 +100,7 @@ def _chevrons(
             grid, block, "" if shared == "0" else shared, tuple(actuals), literals, names, reader.numbers(),
             code.count("\n", 0, match.start()) + 1,
             {**_integers(actuals, parameters, reader), **_fractions(actuals, parameters, names, code[: match.start()])},
+            frozenset(parameter for name, parameter in names.items() if _is_zeroed(name, code[: match.start()])),
         )  # fmt: skip
 
 
@@ -162,6 +165,16 @@ def _passed(actuals: Sequence[str], parameters: Sequence[str], code: str) -> tup
         elif number := re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFuUlLhH]*", bare):
             literals[parameter] = number[1]
     return names, literals
+
+
+ZEROING = re.compile(r"\b(?:cuda|hip)Memset(?:Async)?\s*\(\s*(?:\([^()]*\)\s*)?(\w+)\s*,\s*0(?:x0+)?\s*,[^;]*;")
+"""A call that sets an array to 0."""
+
+
+def _is_zeroed(array: str, before: str) -> bool:
+    """Whether the last that the code says of an array is that it is 0."""
+    places = [found.start() for found in re.finditer(rf"\b{re.escape(array)}\b", before)]
+    return any(found[1] == array and found.start(1) == places[-1] for found in ZEROING.finditer(before))
 
 
 def _integers(actuals: Sequence[str], parameters: Sequence[str], reader: HostReader) -> dict[str, str]:
