@@ -37,6 +37,7 @@ from kernelwright.infer.text.instances import (
     launched_types,
     split_instance,
 )
+from kernelwright.infer.text.structs import structures_of, with_members
 from kernelwright.infer.words import Words
 from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
@@ -125,6 +126,12 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
     plain = plain_groups(source) if language == "cuda" and _is_line(source, signature, given, types) else source
     if plain != source:
         source, signature = plain, find_kernel(plain, language, file=file, entry=signature.name, defines=options)
+    structures = structures_of(source, language)
+    if signature.name in structures:
+        source = with_members(source, language, {signature.name: structures[signature.name]})
+        signature = find_kernel(source, language, file=file, entry=signature.name, defines=options)
+        names = [name for name, _ in structures[signature.name][1].values()]
+        notes = (*notes, f"each member of {' and '.join(names)} is an argument of its own")
     refuse_impossible_values(source, signature, language, file)
     macros, open_, told = compile_options(source, signature, language, given.words, file, asks=given.asks)
     notes = (*notes, *told)

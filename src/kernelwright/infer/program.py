@@ -14,6 +14,7 @@ from kernelwright.infer.model import Inferred, InferredArgument, InferredStep
 from kernelwright.infer.text.device_text import device_text
 from kernelwright.infer.text.host import divided
 from kernelwright.infer.text.host_program import HostProgram, HostText, ProgramLaunch, read_host, run_words
+from kernelwright.infer.text.structs import structures_of, with_launched_members, with_members
 from kernelwright.infer.words import Words
 from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.problem.expressions.expression import Expression
@@ -133,6 +134,11 @@ def infer_program(folder: Path, suffixes: tuple[str, ...]) -> Inferred:
     language = LANGUAGE_OF_SUFFIX[kernels.suffix]
     whole = read_host(kernels)
     text = device_text(whole.text.encode(), language).decode()
+    structures = structures_of(text, language)
+    if structures:
+        text, told = with_members(text, language, structures), _whole_host(main)
+        told = replace(told, text=with_launched_members(told.text, structures))
+        host = HostProgram(told, run_words(main.parent))
     source = _Source(kernels, host, whole, _with_host_words(text, language), language)
     known = {each.name: each.parameters or () for each in scan_kernels(source.text, language)}
     launches = list(host.launches({name: len(parameters) for name, parameters in known.items()}))

@@ -160,7 +160,7 @@ def _passed(actuals: Sequence[str], parameters: Sequence[str], code: str) -> tup
     for actual, parameter in zip(actuals, parameters, strict=True):
         bare = _CASTS.sub("", actual).strip()
         bare = fractions.get(bare, bare).removeprefix("(").removesuffix(")").strip()
-        if re.fullmatch(r"[A-Za-z_]\w*", bare):
+        if re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", bare):
             names[bare] = parameter
         elif number := re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFuUlLhH]*", bare):
             literals[parameter] = number[1]
@@ -461,6 +461,8 @@ class HostReader:
     def variable(self, name: str) -> str:
         """What a name stands for: its one initial value, or itself."""
         owner, dot, component = name.partition(".")
+        if dot and name in self._kept:
+            return self._renamed.get(name, name)
         if dot and component in "xyz":
             extents = self.extents(owner)
             index = "xyz".index(component)
