@@ -232,7 +232,7 @@ class _Inference:
             self._require_alignment()
             reader = ArrayReader(
                 self._analysis, self._language, {each.name: each for each in self._parameters if each.is_pointer},
-                self._symbols, self._words, self._spare(), self._given.asks,
+                self._symbols, self._words, self._spare_behind(launch), self._given.asks,
             )  # fmt: skip
             arguments = reader.arguments(self._dtypes, self._shown)
             is_open = bool(self._ask_for_options()) or launch.origin == UNKNOWN_LAUNCH
@@ -477,6 +477,12 @@ class _Inference:
             for each in self._parameters
             if not each.is_pointer and each.name in self._symbols.values and each.name not in used
         )
+
+    def _spare_behind(self, launch: InferredLaunch) -> tuple[str, ...]:
+        """The same without those that the grid counts, as long as others are left."""
+        counted = {name for text in launch.grid for name in words_of(text)}
+        spare = self._spare()
+        return tuple(each for each in spare if each not in counted) or spare
 
     # -- launch --------------------------------------------------------------------------------------
 
