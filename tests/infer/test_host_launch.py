@@ -28,6 +28,10 @@ def launch(host: str, *said: str) -> tuple[tuple[str, ...], tuple[str, ...]] | N
         ("void f() { auto blocks = ceil_div(n, 64); k<<<blocks, 64, 0, s>>>(p, n, m, 1.f); }",
          (("ceil_div(n, 64)",), ("64",))),
         ("#define B 32\nvoid f() { k<<<dim3(n / B, m), dim3(B)>>>(p, n, m, 1.f); }", (("n // 32", "m"), ("32",))),
+        ("#define W 6\n#define T (W * 32)\nvoid f() { k<<<n, T>>>(p, n, m, 1.f); }", (("n",), ("192",))),
+        ("#define L 32\n#define T (4 * L)\n#define I (2 * T)\n#define G(c) (((c) + I - 1) / I)\n"
+         "void f() { k<<<G(n), T>>>(p, n, m, 1.f); }", (("(ceil_div(n, 256))",), ("128",))),
+        ("#define T 64\nvoid f() { k<<<rows, T * 2>>>(p, n, m, 1.f); }", (("rows",), ("64 * 2",))),
         ("void f() { k<<<rows, 32>>>(p, n, m, 1.f); }", (("rows",), ("32",))),
         ("void f() { hipLaunchKernelGGL(k, dim3((n + 63) / 64), dim3(64), 0, s, p, n, m, 1.f); }",
          (("ceil_div(n, 64)",), ("64",))),
@@ -54,6 +58,9 @@ def test_chevrons_are_read(host: str, expected: tuple[tuple[str, ...], tuple[str
         "void f() { int g = 1; g = g * 2; k<<<g, 256>>>(p, n, m, 1.f); }",
         "// k<<<1, 256>>>(p, n, m, 1.f);\n",
         "void f() { dim3 g(1); g.x = n; k<<<g, 256>>>(p, n, m, 1.f); }",
+        "#define T (W * 2)\nvoid f() { int W = 1; W = 2; k<<<n, T>>>(p, n, m, 1.f); }",
+        "#define T (T + 1)\nvoid f() { k<<<n, T>>>(p, n, m, 1.f); }",
+        "#define G(a, b) ((a) / (b))\nvoid f() { k<<<G(n), 64>>>(p, n, m, 1.f); }",
         "void f() { k<<<n < m, 256>>>(p, n, m, 1.f); }",
         "void f() { k<<<n, 2 * (n < m) ? 64 : 32>>>(p, n, m, 1.f); }",
         "void f() { k<<<n, 2 + (n < m)>>>(p, n, m, 1.f); }",
@@ -226,3 +233,23 @@ def test_structures_that_macros_name_stay_and_others_of_the_host_go() -> None:
     left = device_text(source, "cuda")
     assert b"struct Kept { float a; };" in left
     assert b"Gone" not in left
+
+
+@pytest.mark.parametrize(
+    ("host", "is_zeroed"),
+    [
+        ("", False),
+        ("cudaMemset(p, 0, 4 * n);", True),
+        ("hipMemsetAsync(p, 0x0, 4 * n, stream);", True),
+        ("cudaMemset((void *)p, 0, 4 * n); int other = 0;", True),
+        ("cudaMemset(p, 1, 4 * n);", False),
+        ("cudaMemset(p, 0, 4 * n); fill<<<n, 64>>>(p);", False),
+        ("cudaMemset(p, 0, 4 * n); cudaMemcpy(p, host, 4 * n, cudaMemcpyHostToDevice);", False),
+        ("cudaMemset(q, 0, 4 * n);", False),
+    ],
+)
+def test_an_array_that_the_host_sets_to_zero_is_told(host: str, is_zeroed: bool) -> None:
+    code = f"{KERNEL}void f() {{ {host} k<<<n, 64>>>(p, n, m, 1.f); cudaMemset(p, 0, 4); }}"
+    found = find_launch(code, "k", ["x", "n", "m", "a"], frozenset())
+    assert found is not None
+    assert found.zeroed == ({"x"} if is_zeroed else set())

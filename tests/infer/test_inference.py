@@ -679,3 +679,15 @@ def test_a_number_that_the_host_changes_is_still_asked_for(tmp_path: Path) -> No
     host = "void run(float *x, int rows, int n) { int t = n / 8; t += 1; k<<<dim3(rows, 8), 128>>>(x, n, t); }"
     found = inferred(tmp_path, VOCABULARY + host, "rows=4", "n=1001", name="k.cu")
     assert [each.word for each in found.questions] == ["tile=NUMBER"]
+
+
+def test_ids_are_below_the_number_that_neither_the_text_nor_the_grid_counts_with(tmp_path: Path) -> None:
+    source = "__global__ void k(const float *x, const int *ids, const float *w, float *y, int tokens, int top, "
+    source += "int experts) {\n  int t = blockIdx.x, j = blockIdx.y, d = threadIdx.x, e = ids[t * top + j];\n"
+    source += "  y[(t * top + j) * 64 + d] = x[t * 64 + d] + w[e * 64 + d];\n}\n"
+    words = ("tokens=100", "top=2", "experts=8")
+    found = inferred(tmp_path, source, *words, name="k.cu", grid=("tokens", "top"), block=("64",))
+    assert found.questions == ()
+    ids, table = (next(each for each in found.arguments if each.name == name) for name in ("ids", "w"))
+    assert (ids.bounds, table.shape) == ((0, 7), ("experts", "64"))
+    assert "'experts'" in ids.note

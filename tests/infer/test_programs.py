@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from kernelwright.errors import SpecError
+from kernelwright.infer.inference import Given, infer
 from kernelwright.infer.problem_files import check_loads, files_of
 from kernelwright.infer.program import infer_program
 from kernelwright.infer.text.host import divided
 from kernelwright.infer.text.host_program import HostProgram, read_host, run_words
+from kernelwright.infer.words import read_words
 from short_command import COMMAND
 
 SCALE_H = """
@@ -391,3 +393,59 @@ def test_an_enumeration_is_an_integer_and_a_block_keeps_its_size(tmp_path: Path)
     assert known["kind"].dtype.name == "int32"
     assert (found.launches[0].block, found.sizes["n"]) == (("256",), 1 << 24)
     assert b"announced" not in files["main.cu"]
+
+
+COUNTED = """
+#define WARPS 6
+#define THREADS (WARPS * 32)
+__global__ void count(unsigned *bins, float *sums, const unsigned char *data, int n) {
+  for (int i = blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS) {
+    atomicAdd(&bins[data[i]], 1u);
+    sums[i] = 0.5f * sums[i] + 1.0f;
+  }
+}
+void run(unsigned *b, float *s, unsigned char *d, int n) { count<<<24, THREADS>>>(b, s, d, n); }
+int main() {
+  int n = 100000;
+  unsigned *bins; float *sums; unsigned char *data;
+  cudaMalloc(&bins, 256 * sizeof(unsigned));
+  BEFORE
+  cudaMemset(sums, 0, n * sizeof(float));
+  run(bins, sums, data, n);
+  cudaMemset(bins, 0, 4);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "is_zeroed"),
+    [
+        ("", False),
+        ("cudaMemset(bins, 0, 256 * sizeof(unsigned));", True),
+        ("cudaMemset(bins, 255, 256 * sizeof(unsigned));", False),
+        ("cudaMemset(bins, 0, 1024); cudaMemcpy(bins, old, 1024, cudaMemcpyHostToDevice);", False),
+    ],
+)
+def test_what_is_only_added_to_starts_at_zero_where_the_host_sets_it_so(
+    before: str, is_zeroed: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "main.cu").write_text(COUNTED.replace("BEFORE", before))
+    found = infer_program(tmp_path, (".cu",))
+    assert found.launches[0].block == ("192",)
+    lines = files_of(found)[0]["problem.toml"].decode().splitlines()
+    own = {line.split()[0]: "value = 0 }" in line for line in lines if "shape = " in line}
+    assert own == {"bins": is_zeroed, "sums": False, "data": False}, "what is read starts anywhere, so reading shows"
+    check_loads(found.file, found.entry, files_of(found)[0])
+
+
+def test_one_kernel_of_a_file_starts_from_what_the_host_of_that_file_zeroes(tmp_path: Path) -> None:
+    source = COUNTED.replace("{ count<<<", "{ cudaMemset(b, 0, 1024); count<<<").replace("BEFORE", "")
+    (tmp_path / "count.cu").write_text(source)
+    found = infer(tmp_path / "count.cu", Given(read_words(["n=1000"])))
+    assert found.questions == ()
+    assert (found.launch.grid, found.launch.block) == (("24",), ("192",))
+    assert {each.name: each.values for each in found.arguments if each.shape} == {
+        "bins": "zeros", "sums": "random", "data": "random"
+    }  # fmt: skip
+    said = infer(tmp_path / "count.cu", Given(read_words(["n=1000", "bins=5..9"])))
+    assert next(each for each in said.arguments if each.name == "bins").values == "random"

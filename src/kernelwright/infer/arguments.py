@@ -442,7 +442,8 @@ class ArrayReader:
                 self.questions.append(Question(f"{name}=FILE.npy", why))
             file = f"{shown}.npy"
         found = InferredArgument(shown, role, dtype, shape, bounds=limits, file=file, values=values, note=note)
-        return replace(found, is_indexed=self._is_indexed(name))
+        is_accumulated = bool(accesses) and all(each.kind == "accumulate" or each.is_atomic for each in accesses)
+        return replace(found, is_indexed=self._is_indexed(name), is_accumulated=is_accumulated)
 
     def _is_indexed(self, array: str) -> bool:
         """Whether values of other arrays choose all the elements that are touched."""

@@ -37,6 +37,7 @@ from kernelwright.infer.text.instances import (
     launched_types,
     split_instance,
 )
+from kernelwright.infer.text.structs import structures_of, with_members
 from kernelwright.infer.words import Words
 from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
@@ -125,6 +126,12 @@ def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
     plain = plain_groups(source) if language == "cuda" and _is_line(source, signature, given, types) else source
     if plain != source:
         source, signature = plain, find_kernel(plain, language, file=file, entry=signature.name, defines=options)
+    structures = structures_of(source, language)
+    if signature.name in structures:
+        source = with_members(source, language, {signature.name: structures[signature.name]})
+        signature = find_kernel(source, language, file=file, entry=signature.name, defines=options)
+        names = [name for name, _ in structures[signature.name][1].values()]
+        notes = (*notes, f"each member of {' and '.join(names)} is an argument of its own")
     refuse_impossible_values(source, signature, language, file)
     macros, open_, told = compile_options(source, signature, language, given.words, file, asks=given.asks)
     notes = (*notes, *told)
@@ -225,7 +232,7 @@ class _Inference:
             self._require_alignment()
             reader = ArrayReader(
                 self._analysis, self._language, {each.name: each for each in self._parameters if each.is_pointer},
-                self._symbols, self._words, self._spare(), self._given.asks,
+                self._symbols, self._words, self._spare_behind(launch), self._given.asks,
             )  # fmt: skip
             arguments = reader.arguments(self._dtypes, self._shown)
             is_open = bool(self._ask_for_options()) or launch.origin == UNKNOWN_LAUNCH
@@ -294,12 +301,18 @@ class _Inference:
 
     def _argument(self, parameter: KernelParameter, arrays: dict[str, InferredArgument]) -> InferredArgument:
         found = arrays.get(parameter.name)
+        if found is not None and found.is_accumulated and self._is_zeroed(parameter.name):
+            found = replace(found, values="zeros", bounds=None, file="")
         if found is not None:
             dtype_note = self._notes.get(parameter.name, "")
             return replace(found, note=found.note or dtype_note)
         shown, dtype = self._shown[parameter.name], self._dtypes[parameter.name]
         value = self._scalar_values.get(parameter.name, "0")
         return InferredArgument(shown, "scalar", dtype, value=value, note=self._notes.get(parameter.name, ""))
+
+    def _is_zeroed(self, name: str) -> bool:
+        """Whether the host's code sets an array to 0 before the launch, and a person says nothing else."""
+        return self._host is not None and name in self._host.zeroed - {*self._words.files, *self._words.ranges}
 
     def _left_out(self) -> list[str]:
         kernels = scan_kernels(self._source, self._language)
@@ -464,6 +477,12 @@ class _Inference:
             for each in self._parameters
             if not each.is_pointer and each.name in self._symbols.values and each.name not in used
         )
+
+    def _spare_behind(self, launch: InferredLaunch) -> tuple[str, ...]:
+        """The same without those that the grid counts, as long as others are left."""
+        counted = {name for text in launch.grid for name in words_of(text)}
+        spare = self._spare()
+        return tuple(each for each in spare if each not in counted) or spare
 
     # -- launch --------------------------------------------------------------------------------------
 

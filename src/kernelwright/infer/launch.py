@@ -368,7 +368,9 @@ class LaunchReader:
         size = self._symbols.number(items)
         if size is None:
             return
-        if f"global.{axis}" in start.names:
+        apart = start.coefficient(f"block.{axis}")
+        is_line = apart == number(self._symbols.fixed.get(f"block_size.{axis}", 0)) != ONE
+        if f"global.{axis}" in start.names or is_line:
             yield size, _Along(items=items, walks=True, note="blocks walk over the data, so any number is right")
         elif f"block.{axis}" in start.names:
             yield size, _Along(blocks=items, note="blocks walk over the data, so any number is right")

@@ -13,8 +13,9 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Role
 from kernelwright.source.language import Language
 
-Values = Literal["random", "distinct", "offsets"]
-"""Any; none twice, since threads write where they say; none below the one before, since they cut others into parts."""
+Values = Literal["random", "distinct", "offsets", "zeros"]
+"""Any; none twice, since threads write where they say; none below the one before, since they cut others into parts;
+nothing but 0, since the host's code sets them so before the launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +29,18 @@ class InferredArgument:
     """Extents, outermost first, in sizes; empty for a scalar."""
     value: str = ""
     """A scalar's."""
-    bounds: tuple[int, int] | None = None
-    """The values of an array that index others, both ends included."""
+    bounds: tuple[float, float] | None = None
+    """The range of an array's values, both ends included: of those that index others whole numbers."""
     file: str = ""
     """The `.npy` file of an array that is given."""
     values: Values = "random"
-    """Which values within `bounds` the array holds; the file is made here unless they are random."""
+    """Which values within `bounds` the array holds; the file is made here where they are distinct or offsets."""
     note: str = ""
     """Why it is a guess; empty: the source or a person says it."""
     is_indexed: bool = False
     """Whether the values of others choose which of its elements are touched: few may be."""
+    is_accumulated: bool = False
+    """Whether the kernel only adds to it, or touches it by atomics: a histogram, a counter of blocks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
         original: text,
     }
     for argument in inferred.arguments:
-        if argument.values != "random":
+        if argument.values in ("distinct", "offsets"):
             files[argument.file] = _made_values(argument, inferred.sizes)
         elif argument.file:
             files[Path(argument.file).name] = Path(argument.file).read_bytes()
@@ -68,7 +68,8 @@ def _made_values(argument: InferredArgument, sizes: Mapping[str, int]) -> bytes:
 
     shape = tuple(int(Expression.parse(each).evaluate(dict(sizes))) for each in argument.shape)
     make = _offsets if argument.values == "offsets" else _distinct
-    values = make(np.random.default_rng(0), math.prod(shape), *(argument.bounds or (0, 0)))
+    low, high = argument.bounds or (0, 0)
+    values = make(np.random.default_rng(0), math.prod(shape), int(low), int(high))
     file = io.BytesIO()
     np.save(file, values.astype(argument.dtype.name).reshape(shape))
     return file.getvalue()
@@ -173,6 +174,8 @@ def _aligned(arguments: tuple[InferredArgument, ...]) -> Iterator[str]:
             fields.append(f"shape = {inline_toml(each.shape)}")
         if each.file:
             fields.append(f"file = {inline_toml(Path(each.file).name)}")
+        elif each.values == "zeros" and each.role == "inout":
+            fields.append("value = 0")
         elif each.bounds is not None and each.role in ("input", "inout"):
             fields.append(f"range = [{each.bounds[0]}, {each.bounds[1]}]")
         note = f"  # guess: {each.note}" if each.note else ""

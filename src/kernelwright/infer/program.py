@@ -14,6 +14,7 @@ from kernelwright.infer.model import Inferred, InferredArgument, InferredStep
 from kernelwright.infer.text.device_text import device_text
 from kernelwright.infer.text.host import divided
 from kernelwright.infer.text.host_program import HostProgram, HostText, ProgramLaunch, read_host, run_words
+from kernelwright.infer.text.structs import structures_of, with_launched_members, with_members
 from kernelwright.infer.words import Words
 from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.problem.expressions.expression import Expression
@@ -133,6 +134,11 @@ def infer_program(folder: Path, suffixes: tuple[str, ...]) -> Inferred:
     language = LANGUAGE_OF_SUFFIX[kernels.suffix]
     whole = read_host(kernels)
     text = device_text(whole.text.encode(), language).decode()
+    structures = structures_of(text, language)
+    if structures:
+        text, told = with_members(text, language, structures), _whole_host(main)
+        told = replace(told, text=with_launched_members(told.text, structures))
+        host = HostProgram(told, run_words(main.parent))
     source = _Source(kernels, host, whole, _with_host_words(text, language), language)
     known = {each.name: each.parameters or () for each in scan_kernels(source.text, language)}
     launches = list(host.launches({name: len(parameters) for name, parameters in known.items()}))
@@ -279,7 +285,7 @@ class _Program:
             made = self._as_allocated(replace(argument, shape=shape, value=value), passed)
             if parameter.name in divisors and made.bounds is None:
                 made = replace(made, bounds=(1, 2), note="it divides, so it keeps away from 0")
-            names.append(self._named(made, passed, names))
+            names.append(self._named(self._as_filled(made, passed), passed, names))
         return InferredStep(
             launch.kernel, tuple(self._in_sizes(each) for each in launch.grid), part.launch.block,
             self._in_sizes(launch.shared_bytes) or part.launch.shared_bytes, tuple(names),
@@ -293,6 +299,11 @@ class _Program:
             return argument
         extent = divided(self._in_sizes(text), str(argument.dtype.item_bytes))
         return replace(argument, shape=(extent,), note="")
+
+    def _as_filled(self, argument: InferredArgument, passed: str) -> InferredArgument:
+        """Nothing but 0 in an array that the host sets to 0 and the kernel adds to."""
+        is_zeroed = argument.is_accumulated and passed in self._source.host.zeroed
+        return replace(argument, values="zeros", bounds=None, file="") if is_zeroed else argument
 
     def _divisors(self, kernel: str) -> frozenset[str]:
         """The arrays by whose elements a kernel divides."""

@@ -11,6 +11,8 @@ from kernelwright.errors import UsageError
 from kernelwright.problem.dtypes import dtype_of_c_type
 
 _NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+_MEMBER = re.compile(r"(?<=\w)\.(?=[A-Za-z_])")
+"""Between a structure and its member, which is an argument of its own: `shape.rows` is `shape_rows`."""
 _EXTENTS = re.compile(r"\d+(?:x\d+)+")
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _MOST_CHARACTERS = 1000
@@ -49,6 +51,7 @@ def read_words(words: Sequence[str]) -> Words:
     kinds: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
+        name = _MEMBER.sub("_", name)
         if not equals or not name.isidentifier() or not value:
             raise UsageError(f"{word!r} is no word of the form NAME=VALUE", hint="say, for example, rows=2048 eps=1e-5")
         if len(value) > _MOST_CHARACTERS:

@@ -315,10 +315,21 @@ def _checked(
             raise ReferenceFailed(
                 f"the reference returned {array[index]} in {where}, at index {list(index)} "
                 f"({count} of {array.size} values are not finite)",
-                hint="narrow the inputs with `distribution` and `range`, or correct the reference",
+                hint=f"{_narrower(problem)}, or correct the reference",
                 location=location,
             )
     return array
+
+
+def _narrower(problem: Problem) -> str:
+    """What to write so that results may become finite."""
+    floats = [
+        each for each in problem.inputs if DTYPES[each.dtype].kind == "float" and each.distribution.kind != "file"
+    ]
+    free = [each.name for each in floats if each.distribution.kind == "normal"]
+    if free:
+        return f"write range = [0.25, 0.75], or another, for {' and '.join(free)} in [arguments]"
+    return f"write narrower ranges for {' and '.join(each.name for each in floats) or 'the inputs'} in [arguments]"
 
 
 def _own(array: Array, argument: Argument, *, is_new: bool) -> Array:

@@ -13,6 +13,7 @@ import typer
 
 from kernelwright.errors import SpecError, UsageError
 from kernelwright.evaluate.judge.trial_launch import TrialLaunches
+from kernelwright.infer.finite import with_finite_results
 from kernelwright.infer.inference import Given, infer, split_kernel
 from kernelwright.infer.model import Inferred, InferredArgument
 from kernelwright.infer.problem_files import check_loads, choose_folder, files_of, write_files
@@ -83,6 +84,7 @@ def problem_of_kernel(said: KernelWords, *, is_silent: bool) -> Path:
     if inferred.questions:
         raise UsageError(_questions_text(inferred), hint=f"say it: {_command(said, inferred)}")
     inferred, launch_s = _fitting(said, inferred)
+    inferred = with_finite_results(inferred)
     files, absent = files_of(inferred)
     check_loads(inferred.file, inferred.entry, files)
     folder = said.out or choose_folder(inferred.file.parent, inferred.file.stem, files)

@@ -14,6 +14,7 @@ from kernelwright.cli.commands.infer import KernelWords, five_lines, infer_words
 from kernelwright.cli.words import is_quiet
 from kernelwright.errors import Location, SpecError, UsageError
 from kernelwright.export.autotuning.t1 import import_t1
+from kernelwright.infer.finite import with_finite_results
 from kernelwright.infer.inference import split_kernel
 from kernelwright.infer.model import Inferred
 from kernelwright.infer.problem_files import check_loads, files_of, headers_of
@@ -61,7 +62,7 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False, suite
     for flag, is_said in (("--library", said.library), ("--algebra", said.algebra)):
         if is_said:
             raise UsageError(f"{flag} is for a PyTorch module, and {said.source} is none", hint="leave it out")
-    inferred = infer_words(said, asks=False) if suite is None else _of_suite(said, suite)
+    inferred = with_finite_results(infer_words(said, asks=False) if suite is None else _of_suite(said, suite))
     files, absent = files_of(inferred)
     if said.triton:
         files = in_triton(files, inferred.file)

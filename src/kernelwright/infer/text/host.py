@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from kernelwright.errors import KernelwrightError
 from kernelwright.problem.dtypes import dtype_of_c_type, is_vector_c_type
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.source.lexer import definitions_of, masked, matching
+from kernelwright.source.lexer import MacroDefinition, definitions_of, masked, matching
 
 _TOKEN = re.compile(
     r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)(?:\.0*)?[uUlLzZfF]*|([A-Za-z_]\w*(?:(?:\.|::)\w+)*)|(<<|>>|[<>=!]=|[-+*/%()<>?:]|,))"
@@ -52,6 +53,8 @@ class _HostLaunch:
     line: int
     computed: Mapping[str, str] = field(default_factory=dict)
     """By parameter: what the host computes for it, in the problem's language and the kernel's names."""
+    zeroed: frozenset[str] = frozenset()
+    """The parameters whose arrays the host sets to 0 before, and passes to nothing else in between."""
 
 
 def find_launch(
@@ -97,6 +100,7 @@ def _chevrons(
             grid, block, "" if shared == "0" else shared, tuple(actuals), literals, names, reader.numbers(),
             code.count("\n", 0, match.start()) + 1,
             {**_integers(actuals, parameters, reader), **_fractions(actuals, parameters, names, code[: match.start()])},
+            frozenset(parameter for name, parameter in names.items() if _is_zeroed(name, code[: match.start()])),
         )  # fmt: skip
 
 
@@ -156,11 +160,21 @@ def _passed(actuals: Sequence[str], parameters: Sequence[str], code: str) -> tup
     for actual, parameter in zip(actuals, parameters, strict=True):
         bare = _CASTS.sub("", actual).strip()
         bare = fractions.get(bare, bare).removeprefix("(").removesuffix(")").strip()
-        if re.fullmatch(r"[A-Za-z_]\w*", bare):
+        if re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", bare):
             names[bare] = parameter
         elif number := re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFuUlLhH]*", bare):
             literals[parameter] = number[1]
     return names, literals
+
+
+ZEROING = re.compile(r"\b(?:cuda|hip)Memset(?:Async)?\s*\(\s*(?:\([^()]*\)\s*)?(\w+)\s*,\s*0(?:x0+)?\s*,[^;]*;")
+"""A call that sets an array to 0."""
+
+
+def _is_zeroed(array: str, before: str) -> bool:
+    """Whether the last that the code says of an array is that it is 0."""
+    places = [found.start() for found in re.finditer(rf"\b{re.escape(array)}\b", before)]
+    return any(found[1] == array and found.start(1) == places[-1] for found in ZEROING.finditer(before))
 
 
 def _integers(actuals: Sequence[str], parameters: Sequence[str], reader: HostReader) -> dict[str, str]:
@@ -428,16 +442,27 @@ class HostReader:
             self._nesting -= 1
 
     def called(self, function: str, passed: Sequence[str]) -> str:
-        """What a call of a function of the host's code stands for; `passed`: as written.
+        """What a call of a macro or function of the host's code stands for; `passed`: as written.
 
         Raises:
             Untranslatable: what it does is not read.
         """
-        raise Untranslatable(function)
+        macro = self._macro(function)
+        if macro is None or macro.parameters is None or len(macro.parameters) != len(passed):
+            raise Untranslatable(function)
+        given = dict(zip(macro.parameters, (f"({each})" for each in passed), strict=True))
+        return self.text(re.sub(r"[A-Za-z_]\w*", lambda word: given.get(word[0], word[0]), macro.body))
+
+    def _macro(self, name: str) -> MacroDefinition | None:
+        """The one definition of a macro; None where there is none, or several differ."""
+        found = {each.body.strip(): each for each in definitions_of(self._before) if each.name == name}
+        return next(iter(found.values())) if len(found) == 1 else None
 
     def variable(self, name: str) -> str:
         """What a name stands for: its one initial value, or itself."""
         owner, dot, component = name.partition(".")
+        if dot and name in self._kept:
+            return self._renamed.get(name, name)
         if dot and component in "xyz":
             extents = self.extents(owner)
             index = "xyz".index(component)
@@ -449,6 +474,9 @@ class HostReader:
         known = self.numbers().get(name)
         if known is not None:
             return str(known)
+        macro = self._macro(name)
+        if macro is not None and macro.parameters is None and macro.body.strip():
+            return _folded(self.text(macro.body))
         kinds = r"\b(?:int|unsigned|size_t|long|auto|uint\w*|int\w*_t)"
         assigned = re.findall(rf"{kinds}\s+{re.escape(name)}\s*=\s*([^;]+);", self._before)
         again = self._assignments(name)
@@ -457,6 +485,13 @@ class HostReader:
         if assigned or again:
             raise Untranslatable(name)
         return name
+
+
+def _folded(text: str) -> str:
+    """An expression in plain numbers as the number that it is; others as they are."""
+    with contextlib.suppress(KernelwrightError, ArithmeticError):
+        return text if re.search(r"[A-Za-z_]", text) else str(Expression.parse(text).evaluate({}))
+    return text
 
 
 def without_casts(expression: str) -> str:

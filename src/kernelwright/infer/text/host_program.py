@@ -42,6 +42,7 @@ _ALLOCATIONS = frozenset(
     for vendor in ("cuda", "hip")
     for call in ("Malloc", "MallocManaged", "MallocAsync", "MallocHost", "HostAlloc", "HostMalloc")
 )
+_FILLS = re.compile(r"(?:cuda|hip)(?:Memset|Memcpy)(?:Async)?")
 _COUNT = re.compile(r"\b(\w+)\s*\.\s*size\s*\(\s*\)")
 _MEMBER = re.compile(r"(?<=[\w\])])\s*(?:->|\.)\s*(?=[A-Za-z_])")
 _SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w: ]+?)\s*\)")
@@ -105,6 +106,10 @@ class HostProgram:
     """Names that were met, with their values."""
     _allocations: list[tuple[_Frame, list[str]]] = field(default_factory=list)
     """What was passed to the calls that allocate arrays, and where."""
+    zeroed: set[str] = field(default_factory=set)
+    """Arrays that were set to 0 before any launch got them, and to nothing else."""
+    _launched: set[str] = field(default_factory=set)
+    """Arrays that launches got."""
 
     def __post_init__(self) -> None:
         first = preprocess(self.host.text, "cuda")
@@ -141,11 +146,15 @@ class HostProgram:
             if found[3] == "<<<" and name in kernels:
                 passed = self._passed(self.code.find("(", self.code.find(">>>", opening)))
                 instance = self._in_numbers(self.instance(found[2] or self._deduced(here, name, passed), here), here)
-                yield replace(self._chevron(here, name, opening + 1), instance=instance)
+                launch = replace(self._chevron(here, name, opening + 1), instance=instance)
+                self._launched.update(launch.actuals)
+                yield launch
             elif name == "clEnqueueNDRangeKernel":
                 yield from self._enqueued(here, self._passed(opening), kernels)
             elif name in _ALLOCATIONS:
                 self._allocations.append((here, self._passed(opening)))
+            elif _FILLS.fullmatch(name):
+                self._note_filling(here, name, self._passed(opening))
             elif name in self.functions and depth < _MOST_CALLS and found[3] == "(":
                 formal, start, stop = self.functions[name]
                 actual = dict(zip(formal, self._passed(opening), strict=False))
@@ -169,6 +178,14 @@ class HostProgram:
             except Untranslatable:
                 found.setdefault(array, set()).add("")
         return {array: texts.pop() for array, texts in found.items() if len(texts) == 1 and texts != {""}}
+
+    def _note_filling(self, frame: _Frame, call: str, passed: Sequence[str]) -> None:
+        """What a call fills before the launches: with 0, or with something else."""
+        array = _Reader(self, frame).origin(_CAST.sub("", passed[0]).strip().lstrip("&")) if len(passed) > 2 else ""
+        if "Memset" in call and re.fullmatch(r"0(?:x0+)?", passed[1]) and array not in self._launched:
+            self.zeroed.add(array)
+        elif array not in self._launched:
+            self.zeroed.discard(array)
 
     def _template_names(self, function: str) -> list[str]:
         """The names of a function's template parameters."""

@@ -92,6 +92,10 @@ class BlockReplay:
     """What arrays of integers hold."""
     content: Content = "fine"
     """What arrays of floats hold."""
+    floats: Callable[[str, Numbers], Numbers] | None = None
+    """The same by array and place; None: `content` says it."""
+    more_functions: Mapping[str, Callable[..., Numbers]] = field(default_factory=dict)
+    """By plain name, mathematical functions beside the usual ones."""
     given: dict[int, Numbers] = field(default_factory=dict)
     """By identity of an expression: a value that it is said to have."""
     written: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -485,15 +489,17 @@ class BlockReplay:
     def _given(self, place: Address, mask: Numbers) -> Numbers:
         name, offset = place.memory.name, place.offset
         self.read.setdefault(name, []).append(offset[mask])
-        result = (
-            arbitrary(name, offset, self.seed, self.content) if place.memory.is_float else self.integers(name, offset)
-        )
+        result = self._floats(name, offset) if place.memory.is_float else self.integers(name, offset)
         kept = self.written.get(name)
         if kept:
             self.steps += _OF_MEMORY
             own = result[mask].tolist()
             result[mask] = [kept.get(at, value) for at, value in zip(offset[mask].tolist(), own, strict=True)]
         return result
+
+    def _floats(self, name: str, offset: Numbers) -> Numbers:
+        given = self.floats
+        return arbitrary(name, offset, self.seed, self.content) if given is None else given(name, offset)
 
     def _inside(self, place: Address, mask: Numbers) -> Numbers:
         at: Numbers = place.offset[mask]
@@ -582,9 +588,12 @@ class BlockReplay:
             whole, part = self.value(node.arguments[0], frame, mask), _OF_VECTORS[name]
             if isinstance(whole, Mapping):
                 return whole[part] if part else whole
-        if math_function(name) is None and not is_pure(name):
+        known = math_function(name)
+        if known is None and not is_pure(name):
             raise Unfit(f"it is not known what {name} does")
-        return computed(name, [self.number(each, frame, mask) for each in node.arguments])
+        values = [self.number(each, frame, mask) for each in node.arguments]
+        own = None if known is None else self.more_functions.get(known[0])
+        return computed(name, values) if own is None else own(*values)
 
     def _called(self, function: nodes.Function, node: nodes.Call, frame: CallFrame, mask: Numbers) -> Value:
         scope: dict[str, _Variable] = {}

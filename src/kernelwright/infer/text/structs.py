@@ -1,0 +1,211 @@
+"""Structures that kernels get by value as one argument for each member: `shape.rows` becomes `shape_rows`.
+
+Where a kernel does more with a structure than read and write its members, a copy is made of the arguments first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelwright.infer.text.host import split_commas
+from kernelwright.problem.dtypes import dtype_of_c_type, is_vector_c_type
+from kernelwright.problem.source_scan import scan_kernels
+from kernelwright.source import nodes
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import masked, matching, words_of
+from kernelwright.source.lowering_expressions import vector_width
+from kernelwright.source.syntax import parse
+
+MOST_MEMBERS = 32
+"""Of one structure; what has more is a table, and belongs in memory."""
+_DEPTH = 3
+_QUALIFIERS = re.compile(r"\b(?:const|struct|volatile|__grid_constant__)\b|\{.*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A number or pointer in a structure."""
+
+    path: str
+    """As it is written behind the structure's name: `.rows`, `.origin.x`, `.sizes[2]`."""
+    c_type: str
+    is_pointer: bool
+
+    def argument(self, parameter: str) -> str:
+        """What the argument is called."""
+        return parameter + re.sub(r"\W+", "_", self.path).rstrip("_")
+
+
+Structures = Mapping[str, tuple[int, Mapping[int, tuple[str, tuple[_Member, ...]]]]]
+"""By kernel: how many parameters it has; by place among them, name and members of those that are structures."""
+
+
+def structures_of(source: str, language: Language) -> Structures:
+    """The structures that the kernels of a source get by value, as far as all their members can be arguments."""
+    code = masked(source)
+    if not re.search(r"\bstruct\b|\b(?:u?int|float|double|uint|long|ulong)[234]\s+\w+\s*[,)]", code):
+        return {}
+    tree = parse(source, language)
+    found = {}
+    for kernel in scan_kernels(source, language):
+        parameters = kernel.parameters or ()
+        words = set(words_of(code))
+        own: dict[int, tuple[str, tuple[_Member, ...]]] = {}
+        for index, each in enumerate(parameters):
+            members = () if each.is_pointer else tuple(_members(each.c_type, tree, language, "", 0))
+            names = {member.argument(each.name) for member in members}
+            if members and len(names) == len(members) <= MOST_MEMBERS and not names & words:
+                own[index] = each.name, members
+        if own:
+            found[kernel.name] = len(parameters), own
+    return found
+
+
+def _members(c_type: str, tree: nodes.SyntaxTree, language: Language, path: str, depth: int) -> Iterator[_Member]:
+    """All numbers and pointers of a structure or vector, in order; none where one is something else."""
+    name = _name_of(c_type)
+    name = _name_of(tree.types.get(name, name)) or name
+    if is_vector_c_type(name, language):
+        dtype, width = dtype_of_c_type(name, language), vector_width(name)
+        scalar = re.sub(r"^u(?=char|short|int|long)", "unsigned ", re.sub(r"\d+$", "", name))
+        if dtype is not None and width in (2, 3, 4) and dtype_of_c_type(scalar, language) == dtype:
+            yield from (_Member(f"{path}.{axis}", scalar, False) for axis in "xyzw"[:width])
+        return
+    struct = next((each for each in tree.structs if each.name == name), None)
+    if struct is None or not struct.is_plain or struct.template_parameters or depth > _DEPTH:
+        return
+    found: list[_Member] = []
+    for each in struct.fields:
+        own = list(_of_field(each, tree, language, path, depth))
+        if not own:
+            return
+        found += own
+    yield from found
+
+
+def _name_of(c_type: str) -> str:
+    """A type's name alone; empty for a structure without one."""
+    return _QUALIFIERS.sub("", c_type).strip()
+
+
+def _of_field(
+    field: nodes.Declarator, tree: nodes.SyntaxTree, language: Language, path: str, depth: int
+) -> Iterator[_Member]:  # fmt: skip
+    extents = [each.value if isinstance(each, nodes.Literal) else None for each in field.extents]
+    if field.is_reference or None in extents or (field.is_pointer and (extents or language == "opencl")):
+        return
+    for place in itertools.product(*(range(each or 0) for each in extents)):
+        at = f"{path}.{field.name}" + "".join(f"[{index}]" for index in place)
+        if dtype_of_c_type(field.c_type, language) is not None and not is_vector_c_type(field.c_type, language):
+            yield _Member(at, field.c_type, field.is_pointer)
+        elif not field.is_pointer:
+            yield from _members(field.c_type, tree, language, at, depth + 1)
+
+
+def with_members(source: str, language: Language, structures: Structures) -> str:
+    """A source whose kernels, and launches of them, have members in place of these structures.
+
+    Lines keep their numbers.
+    """
+    text = with_launched_members(source, structures)
+    for kernel in scan_kernels(text, language):
+        known = structures.get(kernel.name)
+        opening = None if known is None else _opening(text, kernel.name, kernel.body[0])
+        if known is None or opening is None or len(kernel.parameters or ()) != known[0]:
+            continue
+        head = masked(text)[: kernel.body[0]]
+        closing = matching(head, opening)
+        parts = split_commas(text[opening + 1 : closing - 1]) if closing is not None else []
+        if closing is None or len(parts) != known[0]:
+            continue
+        body = text[slice(*kernel.body)]
+        for index, (name, members) in known[1].items():
+            lines, c_type = parts[index].count("\n"), (kernel.parameters or ())[index].c_type
+            is_fixed = _is_fixed(masked(body), parts[index], c_type, name, masked(text))
+            parts[index] = ", ".join(f"{m.c_type} {'*' * m.is_pointer}{m.argument(name)}" for m in members)
+            parts[index] += "\n" * lines
+            body = _body_with(body, c_type, name, members, is_fixed=is_fixed)
+        given = text[opening + 1 : closing - 1]
+        joined = ", ".join(parts)
+        joined += "\n" * (given.count("\n") - joined.count("\n"))
+        return with_members(
+            text[: opening + 1] + joined + text[closing - 1 : kernel.body[0]] + body + text[kernel.body[1] :],
+            language, {name: each for name, each in structures.items() if name != kernel.name},
+        )  # fmt: skip
+    return text
+
+
+def _opening(text: str, kernel: str, before: int) -> int | None:
+    """Where a kernel's list of parameters begins."""
+    found = [each.end() - 1 for each in re.finditer(rf"\b{re.escape(kernel)}\s*\(", masked(text)[:before])]
+    return found[-1] if found else None
+
+
+def _body_with(body: str, c_type: str, name: str, members: Sequence[_Member], *, is_fixed: bool) -> str:
+    """A kernel's body with arguments for members of a structure; `is_fixed`: nothing changes the structure."""
+    changed = body
+    for each in members if is_fixed else ():
+        path = re.sub(r"\\\.", r"\\s*\\.\\s*", re.escape(each.path))
+        changed = _replaced(changed, rf"(?<![\w.>]){re.escape(name)}{path}(?!\w|\s*[.\[])", each.argument(name))
+    if not re.search(rf"(?<![.>])\b{re.escape(name)}\b", masked(changed)):
+        return changed
+    copied = " ".join(f"{name}{each.path} = {each.argument(name)};" for each in members)
+    return f"{body[0]} {_name_of(c_type)} {name}; {copied}{changed[1:]}"
+
+
+def _is_fixed(body: str, declared: str, c_type: str, name: str, code: str) -> bool:
+    """Whether no code changes a structure: it is const, or nobody stores into it or could do so elsewhere.
+
+    `body`: the kernel's; `code`: all of it.
+    """
+    own, kind = re.escape(name), re.escape(_name_of(c_type))
+    hidden = rf"(?<!return)(?<=[\w>*&])\s+[*&]?{own}\s*[=;\[({{]"  # a variable of that name in a block
+    if re.search(hidden, body):
+        return False
+    stored = rf"\b{own}\s*(?:\.\s*\w+\s*|\[[^\]]*\]\s*)*(?:[-+*/|&^%]|<<|>>)?=(?!=)|\b{own}[\w.\s]*(?:\+\+|--)"
+    taken = rf"&\s*{own}\b|(?:\+\+|--)\s*{own}\b"
+    is_changed = re.search(f"{stored}|{taken}", body) or re.search(rf"(?<!const )\b{kind}\s*[&*]", code)
+    return bool(re.search(r"\bconst\b", declared)) or not is_changed
+
+
+def _replaced(text: str, pattern: str, name: str) -> str:
+    """With a name in place of what is no comment and no string."""
+    code, parts, at = masked(text), [], 0
+    for found in re.finditer(pattern, code):
+        parts += [text[at : found.start()], name, "\n" * found[0].count("\n")]
+        at = found.end()
+    return "".join((*parts, text[at:]))
+
+
+def with_launched_members(source: str, structures: Structures) -> str:
+    """Host code whose launches pass members in place of these structures."""
+    for kernel, (count, own) in structures.items():
+        at, launch = 0, re.compile(rf"\b{re.escape(kernel)}\s*(?:<(?:[^<>;]|<[^<>;]*>)*>)?\s*<<<")
+        while found := launch.search(code := masked(source), at):
+            at = found.end()
+            end = code.find(">>>", at)
+            opening = code.find("(", end)
+            closing = matching(code, opening) if end >= 0 and opening >= 0 else None
+            passed = [] if closing is None else split_commas(source[opening + 1 : closing - 1])
+            if closing is None or len(passed) != count:
+                continue
+            for index, (name, members) in own.items():
+                passed[index] = ", ".join(_passed(passed[index], name, members))
+            joined, given = ", ".join(passed), source[opening + 1 : closing - 1]
+            joined += "\n" * (given.count("\n") - joined.count("\n"))
+            source = source[: opening + 1] + joined + source[closing - 1 :]
+    return source
+
+
+def _passed(text: str, name: str, members: Sequence[_Member]) -> list[str]:
+    """What a launch passes for members: those of a variable, or what a new structure is made of."""
+    made = re.fullmatch(r"(?:\w+\s*)?[({](.*)[)}]", text.strip(), re.DOTALL)
+    values = split_commas(made[1]) if made is not None else []
+    if len(values) == len(members):
+        return values
+    if re.fullmatch(r"[A-Za-z_]\w*", text.strip()):
+        return [f"{text.strip()}{each.path}" for each in members]
+    return [each.argument(name) for each in members]  # not read: asked by this name
