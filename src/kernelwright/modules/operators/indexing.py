@@ -30,9 +30,7 @@ def gathered(stages: Stages, node: GraphNode, given: Given) -> Value:
     axis = given["dim"] % max(1, len(source.shape))
     return computed(
         node.results[0],
-        lambda indices: (
-            read_at(source, _without(indices, axis), {axis: index.at(indices)}) if indices else source.at(())
-        ),
+        lambda indices: _read(source, _without(indices, axis), {axis: index.at(indices)}) if indices else source.at(()),
     )
 
 
@@ -42,7 +40,7 @@ def selected(stages: Stages, node: GraphNode, given: Given) -> Value:
     axis = given["dim"] % len(source.shape)
     return computed(
         node.results[0],
-        lambda indices: read_at(source, _without(indices, axis), {axis: index.at(indices[axis : axis + 1])}),
+        lambda indices: _read(source, _without(indices, axis), {axis: index.at(indices[axis : axis + 1])}),
     )
 
 
@@ -51,7 +49,7 @@ def embedded(stages: Stages, node: GraphNode, given: Given) -> Value:
     table, tokens = in_memory(stages, given["weight"]), given["indices"]
     return computed(
         node.results[0],
-        lambda indices: read_at(table, (TensorIndex(0), indices[-1]), {0: tokens.at(indices[:-1])}),
+        lambda indices: _read(table, (TensorIndex(0), indices[-1]), {0: tokens.at(indices[:-1])}),
     )
 
 
@@ -68,7 +66,7 @@ def indexed(stages: Stages, node: GraphNode, given: Given) -> Value:
     def element(indices: Indices) -> ElementFormula:
         own, others = indices[first : first + rank], iter(indices[:first] + indices[first + rank :])
         places = tuple(TensorIndex(0) if axis in named else next(others) for axis in range(len(source.shape)))
-        return read_at(source, places, {axis: each.at(broadcast(own, each.shape)) for axis, each in named.items()})
+        return _read(source, places, {axis: each.at(broadcast(own, each.shape)) for axis, each in named.items()})
 
     return computed(node.results[0], element)
 
@@ -77,7 +75,7 @@ def _without(indices: Indices, axis: int) -> Indices:
     return (*indices[:axis], TensorIndex(0), *indices[axis + 1 :])
 
 
-def read_at(source: Value, places: Sequence[TensorIndex], named: Mapping[int, ElementFormula]) -> ElementFormula:
+def _read(source: Value, places: Sequence[TensorIndex], named: Mapping[int, ElementFormula]) -> ElementFormula:
     """The element at `places`, with the axes in `named` at what is computed.
 
     A negative place counts from the end. PyTorch refuses others beyond the ends; here they are brought to an end, so

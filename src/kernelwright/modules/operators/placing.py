@@ -1,16 +1,15 @@
-"""Operators that give a tensor's elements other places: strides, diagonals, borders, and parts that are replaced."""
+"""Operators that give a tensor's elements other places: strides, diagonals, and parts that are replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kernelwright.errors import SpecError
-from kernelwright.modules.expression import ElementFormula, Value, apply, cast, computed, guarded, number, position
+from kernelwright.modules.expression import ElementFormula, Value, cast, computed, guarded
 from kernelwright.modules.graph import GraphNode
 from kernelwright.modules.index import TensorIndex, unflattened
-from kernelwright.modules.operators.indexing import read_at
-from kernelwright.modules.stages import Stages, in_memory, under_condition
+from kernelwright.modules.stages import Stages, under_condition
 
 Given = Mapping[str, Any]
 Indices = tuple[TensorIndex, ...]
@@ -44,54 +43,24 @@ def diagonal(indices: Indices, source: Value, given: Given) -> Indices:
 
 
 def replaced(stages: Stages, node: GraphNode, given: Given) -> Value:
-    """A tensor, of which another one takes a slice, or one place along an axis."""
+    """A tensor, of which another one takes a slice."""
     source, part = (under_condition(stages, given[name]) for name in ("self", "src"))
-    axis = given["dim"] % len(source.shape)
-    is_slice = "index" not in given
-    step = given.get("step", 1) if is_slice else 1
-    first = _bound(given.get("start") or 0 if is_slice else given["index"], source.shape[axis])
-    end = first + (step * (part.shape[axis] - 1) if is_slice else 0) + 1
+    axis, step = given["dim"] % len(source.shape), given.get("step", 1)
+    first = slice_start(given, source.shape[axis])
+    if not part.tensor.count:
+        return source
 
     def element(indices: Indices) -> ElementFormula:
         own = indices[axis] - first
-        inside = [(own, end - first)]
+        inside = [(own, step * (part.shape[axis] - 1) + 1)]
         more = [f"{own.text(is_operand=True)} % {step} == 0"] if step > 1 else []
-        places = (*indices[:axis], *([own // step] if is_slice else []), *indices[axis + 1 :])
-        if is_slice and not part.shape[axis]:
-            return source.at(indices)
+        places = (*indices[:axis], own // step, *indices[axis + 1 :])
         return guarded(cast(part.at(places), source.dtype), source.at(indices), inside, more)
 
     return computed(node.results[0], element)
 
 
-def _bound(place: int, extent: int) -> int:
-    return min(max(place + extent if place < 0 else place, 0), extent)
-
-
-def bordered(beyond: str) -> Callable[[Stages, GraphNode, Given], Value]:
-    """Padding by the tensor's own elements.
-
-    Args:
-        beyond: the form of the place in an axis: of the place without the border, and the axis's last one.
-    """
-
-    def lowered(stages: Stages, node: GraphNode, given: Given) -> Value:
-        source, padding = in_memory(stages, given["self"]), given["padding"]
-        before = {len(source.shape) - 1 - axis: first for axis, first in enumerate(padding[::2])}
-
-        def along(axis: int, index: TensorIndex) -> ElementFormula:
-            last = number(source.shape[axis] - 1, "int32")
-            return apply(beyond, "int32", position(index - before[axis], "int32"), last)
-
-        def element(indices: Indices) -> ElementFormula:
-            named = {axis: along(axis, indices[axis]) for axis in before}
-            places = tuple(TensorIndex(0) if axis in named else index for axis, index in enumerate(indices))
-            return read_at(source, places, named)
-
-        return computed(node.results[0], element)
-
-    return lowered
-
-
-REFLECTED = "({0} < 0 ? -{0} : {0} > {1} ? 2 * {1} - {0} : {0})"
-REPEATED = "min(max({0}, 0), {1})"
+def slice_start(given: Given, extent: int) -> int:
+    """The first place along an axis that a slice takes."""
+    start = given.get("start") or 0
+    return int(min(max(start + extent if start < 0 else start, 0), extent))

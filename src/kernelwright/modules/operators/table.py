@@ -23,7 +23,7 @@ from kernelwright.modules.expression import (
 from kernelwright.modules.graph import GraphNode, Tensor
 from kernelwright.modules.index import TensorIndex, flattened, unflattened
 from kernelwright.modules.operators.indexing import embedded, gathered, indexed, selected
-from kernelwright.modules.operators.placing import REFLECTED, REPEATED, bordered, diagonal, replaced, strided
+from kernelwright.modules.operators.placing import diagonal, replaced, slice_start, strided
 from kernelwright.modules.operators.reductions import (
     as_result,
     axes_of,
@@ -240,14 +240,9 @@ def _permuted(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> 
     return tuple(indices[places.index(axis)] for axis in range(len(source.shape)))
 
 
-def _slice_start(given: Given, extent: int) -> int:
-    start = given.get("start") or 0
-    return int(min(max(start + extent if start < 0 else start, 0), extent))
-
-
 def _sliced(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
     axis = given["dim"] % len(source.shape)
-    first, step = _slice_start(given, source.shape[axis]), given.get("step", 1)
+    first, step = slice_start(given, source.shape[axis]), given.get("step", 1)
     return tuple(each * step + first if place == axis else each for place, each in enumerate(indices))
 
 
@@ -550,9 +545,7 @@ OPERATORS: Mapping[str, Operator] = {
     "repeat": _viewed(_repeated),
     "as_strided": strided,
     "diagonal": _viewed(diagonal),
-    **dict.fromkeys(("slice_scatter", "select_scatter"), replaced),
-    **dict.fromkeys(("reflection_pad1d", "reflection_pad2d", "reflection_pad3d"), bordered(REFLECTED)),
-    **dict.fromkeys(("replication_pad1d", "replication_pad2d", "replication_pad3d"), bordered(REPEATED)),
+    "slice_scatter": replaced,
     "split_with_sizes": _split,
     "cat": _joined,
     "constant_pad_nd": _padded,
