@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import sys
 import threading
@@ -21,7 +22,7 @@ import pytest
 from busy import ignore_busy_machine_in_runs
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.main import main
-from kernelwright.errors import StoreError, UsageError
+from kernelwright.errors import BudgetTooShort, InfrastructureError, StoreError, UsageError
 from kernelwright.modules.graph import read_graph
 from kernelwright.modules.lowering import lower
 from kernelwright.modules.problem_files import files_of
@@ -351,7 +352,7 @@ def test_an_answer_that_nothing_has_proven_gives_way_to_the_plain_program_where_
     killed: list[bool] = []
     workers: Any = SimpleNamespace(timer=SimpleNamespace(kill=lambda: killed.append(True)))
     settings: Any = SimpleNamespace(modes=(), is_early=True)
-    solved = solving._Solving(tmp_path / "1_A.py", tmp_path, settings, workers, lambda text: None)
+    solved = solving._Solving(tmp_path / "1_A.py", tmp_path, settings, workers, dict, lambda text: None)
     (tmp_path / "model_new.py").write_text("wrong")
     (tmp_path / solving.PLAIN).write_text("plain")
     solved.record["is_unsearched"] = True
@@ -365,6 +366,73 @@ def test_an_answer_that_nothing_has_proven_gives_way_to_the_plain_program_where_
     assert solved.record["compared"]["differs"] == ""
     assert (solved.record["is_plain"], solved.record["withdrawn"]) == (True, "result 0 differs")
     assert killed == [True]
+
+
+def test_where_rules_fail_the_answer_is_the_plain_program_and_the_table_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, answer = tmp_path / "problem", tmp_path / "model_new.py"
+    problem.mkdir()
+    graph = read_graph(SOFTMAX_GRAPH)
+    for name, data in files_of("softmax", SQUARE.encode(), graph, lower(graph)).items():
+        (problem / name).write_bytes(solving._for_place(name, data, "cuda"))
+
+    def without_time(*args: object, **named: object) -> None:
+        raise BudgetTooShort("1 s is too short")
+
+    def failing(*args: object) -> None:
+        raise KeyError("no such loop")
+
+    monkeypatch.setattr(solving, "optimize", without_time)
+    monkeypatch.setattr(solving, "by_rules", failing)
+    machine = solving.OneDevice(DeviceInfo("cuda", "cuda:0", "a GPU", "gpu", {"warp_size": 32}))
+    found = solving._optimised(problem, tmp_path / "run", answer, OptimizeSettings(), machine)
+    assert (found["is_plain"], found["is_unsearched"]) == (True, False)
+    assert answer.read_bytes() == answer.with_name(solving.PLAIN).read_bytes()
+    assert "class ModelNew" in answer.read_text()
+    told = markdown([{**record("a", 2.0), **found}], {"level": 1})
+    assert "the plain program; rules failed: KeyError: 'no such loop'" in told
+
+
+def test_a_fault_beside_an_answer_costs_neither_the_answer_nor_the_other_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*args: object, **named: object) -> None:
+        raise EOFError("the reply was cut off")
+
+    monkeypatch.setattr(solving, "ask_official", failing)
+    monkeypatch.setattr(solving, "compare_answer", failing)
+    settings: Any = SimpleNamespace(
+        modes=("compiled",), place="cuda", checkout=tmp_path, timeout_s=1.0, rounds=6, trials=1, most_s=1.0
+    )
+    workers: Any = SimpleNamespace(timer=None, evaluator=SimpleNamespace(kill=lambda: None), kill=lambda: None)
+    solved = solving._Solving(tmp_path / "1_A.py", tmp_path, settings, workers, dict, lambda text: None)
+    solved._compile()
+    solved.ask_official()
+    agrees = {"differs": "", "refused": {}, "notes": [], "samples_s": {}}
+    monkeypatch.setattr(solving, "compare_answer", lambda *args, **named: {**agrees, "refused": {}})
+    solved._check()
+    solved.judge()
+    assert (solved.record["stage"], solved.record["why"]) == ("official", "")
+    assert solved.record["compared"]["refused"] == {"compiled": "EOFError: the reply was cut off"}
+    assert disagreements(solved.record) == ["the official evaluator gave no verdict: EOFError: the reply was cut off"]
+
+
+class _Deadly:
+    """Ends the process that it is sent to."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os._exit, (3,)
+
+
+@pytest.mark.thorough
+def test_after_the_death_of_its_process_the_next_optimisation_has_a_fresh_one(tmp_path: Path) -> None:
+    machine = solving.OneDevice(DeviceInfo("cuda", "cuda:0", "a GPU", "gpu", {}))
+    with solving._Elsewhere({}) as optimised:
+        with pytest.raises(InfrastructureError, match="the process of this optimisation died"):
+            optimised(_Deadly())
+        found = optimised(tmp_path / "missing", tmp_path / "run", tmp_path / "answer", OptimizeSettings(), machine)
+    assert "missing" in found["why"]
 
 
 @pytest.mark.thorough

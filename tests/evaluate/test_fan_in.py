@@ -117,6 +117,27 @@ def test_what_nothing_reacts_to_counts_by_its_shape() -> None:
     assert lengths(arguments, lambda x: np.maximum(x, 0).sum(axis=1), x=closed) == {"out": 40}
 
 
+@pytest.mark.parametrize(
+    ("reference", "length", "calls"),
+    [
+        (lambda x, s: (x * s).sum()[None], 480, 1),  # the first change reaches everything there is
+        (lambda x, s: (x * s)[0, :1], 480, 1),
+        (lambda x, s: (x * s).reshape(-1)[-1:], 480, 2),  # both changes reach nothing
+    ],
+)
+def test_what_cannot_change_a_length_is_not_asked(reference: Callable[..., Any], length: int, calls: int) -> None:
+    """A scale of one element is never the longest sum."""
+    asked = []
+
+    def counted(x: Array, s: Array) -> Array:
+        asked.append(1)
+        return np.asarray(reference(x, s))
+
+    arguments = (argument("s", "input", "1"), X, argument("out", "output", "1"))
+    assert lengths(arguments, counted) == {"out": length}
+    assert len(asked) == 1 + calls
+
+
 def test_a_gather_sums_nothing() -> None:
     """An index reaches one row of the result; 40 rows of a table become 12."""
     table, at = argument("table", "input", "k", "d"), argument("at", "input", "m", dtype="int32")

@@ -163,7 +163,7 @@ def test_what_was_left_for_later_still_decides_before_a_claim(
     runner_of: Callable[[Path, float], tuple[LocalRunner, TuningProblem]],
 ) -> None:
     wrong = f"{{ {LINE} if (BLOCK == 64 && {IS_SPARSE}) y[base + k] = 1e3f; }}"
-    runner, subject = runner_of(write_saxpy(tmp_path / "wrong", (LINE, wrong)), 2.0)
+    runner, subject = runner_of(write_saxpy(tmp_path / "wrong", (LINE, wrong)), 5.0)
     every: list[str] = []
     runner.keep_to(1e4 / 40, every.append)
     _, cost = runner.calibrate(subject.baseline)
@@ -189,8 +189,8 @@ def test_what_was_left_for_later_still_decides_before_a_claim(
 def test_what_is_left_for_later_is_reckoned_from_what_the_first_datasets_took(
     saxpy: Path, runner_of: Callable[[Path, float], tuple[LocalRunner, TuningProblem]]
 ) -> None:
-    """The first call holds what is done once: 50 seconds of it are not 50 seconds a dataset."""
-    runner, subject = runner_of(saxpy, 50.0)
+    """The first call holds what is done once: 125 seconds of it are not 125 seconds a dataset."""
+    runner, subject = runner_of(saxpy, 125.0)
     told: list[str] = []
     runner.keep_to(1e5 / 16, told.append)
     deferred_s = runner.calibrate(subject.baseline)[1].deferred_s

@@ -438,6 +438,56 @@ def test_results_that_are_not_finite_are_a_mistake_on_all_other_data(special_ben
     assert failure(special_bench.judge({"out": wrong})).reason == "not-finite"
 
 
+DIFFERENCES = """
+name = "differences"
+kernel = "k.cl"
+entry = "differences"
+reference = "reference.py:differences"
+[arguments]
+out = { role = "output", dtype = "float32", shape = ["rows"] }
+x = { role = "input", dtype = "float32", shape = ["rows"] }
+y = { role = "input", dtype = "float32", shape = ["rows"] }
+[launch]
+grid = ["rows"]
+block = ["1"]
+[[workloads]]
+rows = 600
+"""
+
+
+def test_small_outputs_are_perturbed_more_often_only_where_once_does_not_do(tmp_path: Path) -> None:
+    """Within the tolerance by the first of four perturbations is within that by all; what lies between passes, too."""
+    calls = tmp_path / "calls"
+    reference = f"def differences(x, y):\n    open({str(calls)!r}, 'a').write('.')\n    return x - y\n"
+    bench = Bench(tmp_path, problem=DIFFERENCES, kernel=KERNEL.replace("scaled", "differences"), reference=reference)
+
+    def right(dataset: Dataset) -> Array:
+        data = bench.inputs(dataset)
+        return np.asarray(data["x"] - data["y"])
+
+    bench.calibrate({"out": right(DECLARED)})  # with the lengths of sums
+    before = calls.stat().st_size
+    assert bench.calibrate({"out": right(LARGE)}, LARGE).factors == {"out": 1.0}
+    assert calls.stat().st_size - before == 2, "what is expected, and one perturbation"
+    assert bench.judge({"out": right(LARGE)}, LARGE).failure is None
+    assert calls.stat().st_size - before == 2
+
+    referee: Any = bench.referee.__self__  # type: ignore[attr-defined]
+    key = (bench.workload.name, LARGE)
+    layout = referee._layouts[bench.workload.name][0]
+    least = referee._allowances[*key, "out"]
+    whole = referee._base(
+        bench.workload.name, layout, referee._scales(*key, referee._entry(*key), is_whole=True)["out"]
+    )
+    assert np.all(least.atol <= whole.atol)
+    at = int(np.argmax(whole.atol / least.atol))
+    for error, is_right in ((0.5 * (least.atol[at] + whole.atol[at]), True), (3 * whole.atol[at], False)):
+        got = right(LARGE)
+        got[at] += np.float32(error + whole.rtol * abs(got[at]))
+        assert (bench.judge({"out": got}, LARGE).failure is None) == is_right
+        assert not referee._least & {(*key, "out")}, "all perturbations were asked"
+
+
 def test_a_restored_calibration_judges_as_the_original(bench: Bench) -> None:
     out = 2 * bench.inputs()["x"] * np.float32(1 + 3e-7)
     calibration = bench.calibrate({"out": 2 * bench.inputs()["x"]})

@@ -137,6 +137,30 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(2, 3, 9, 7), torch.randn(2, 2, 9, 7)]
 """,
+    "borders_and_uneven_windows": """
+class Model(nn.Module):
+    def forward(self, x):
+        bent = torch.tanh(x)
+        padded = nn.functional.pad(bent, (2, 1, 0, 3), mode="reflect"), nn.functional.pad(x, (1, 4), mode="replicate")
+        uneven = nn.functional.adaptive_avg_pool2d(bent, (3, 4)), nn.functional.adaptive_max_pool2d(x, (2, 5))
+        ends = nn.functional.avg_pool2d(bent, 3, 2, ceil_mode=True)
+        return *padded, *uneven, ends, nn.functional.avg_pool2d(x, 3, 2, padding=1, count_include_pad=False)
+def get_inputs():
+    return [torch.randn(2, 7, 6)]
+""",
+    "parts_and_diagonals": """
+class Model(nn.Module):
+    def forward(self, x, n):
+        y = x * 2
+        y[:, 1:6:2] = torch.fmod(x[:, :3], 0.75)
+        y[-1] = x[0] + 1
+        last = y.diagonal(offset=-1, dim1=0, dim2=1) + x.as_strided((5,), (8,), 3)
+        whole = torch.div(n, 3, rounding_mode="floor"), torch.div(n, -4, rounding_mode="trunc"), n % -3
+        ends = n.amax(), n.view(3, 6).min(dim=1)[0], n.argmin(), (n.view(6, 3) > 2).amax(dim=1)
+        return y, last, *whole, *ends
+def get_inputs():
+    return [torch.randn(6, 7), torch.arange(-9, 9)]
+""",
     "windows_and_copies": """
 class Model(nn.Module):
     def __init__(self):

@@ -218,6 +218,7 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
         _node(node, names) for node in exported.graph.nodes if node.op == "call_function" and not _is_check(node)
     ]
     _refuse_random(nodes, file)
+    _refuse_strides(exported.graph.nodes, file)
     _refuse_outputs(exported.graph_signature.output_specs, file)
     outputs = [
         {"ref": names.get(each.arg.name, each.arg.name), "mutates": each.target}
@@ -233,6 +234,20 @@ def _refuse_outputs(specs: Any, file: Path) -> None:
             raise ReferenceFailed(
                 f"forward returns {each.arg.value!r} beside tensors",
                 hint="return the tensors alone",
+                location=Location(file),
+            )
+
+
+def _refuse_strides(nodes: Any, file: Path) -> None:
+    """Strides count in memory: what they mean is known where that is a whole tensor in row-major order."""
+    for node in nodes:
+        if "aten.as_strided." not in str(node.target):
+            continue
+        source = node.args[0].meta["val"]
+        if not source.is_contiguous() or source.storage_offset() or source.untyped_storage().nbytes() != source.nbytes:
+            raise ReferenceFailed(
+                f"{node.name} takes strides of a part of a tensor, or of one that is not in row-major order",
+                hint="call contiguous() before as_strided()",
                 location=Location(file),
             )
 

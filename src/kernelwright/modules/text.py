@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from kernelwright.modules.expression import C_TYPES, ElementFormula, literal
+from kernelwright.modules.expression import C_TYPES, ElementFormula, is_float, literal
 from kernelwright.modules.graph import Tensor
 from kernelwright.modules.index import flattened
-from kernelwright.modules.stages import Kernel, Stage, loads_of
+from kernelwright.modules.stages import Combiner, Kernel, Stage, loads_of
 from kernelwright.source.language import Language
 
 LONG_SUM = 1 << 11
@@ -21,7 +21,10 @@ _JOINS = {
 }  # fmt: skip
 _FIRST: Mapping[str, float] = {
     "sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf"), "fmax": float("-inf"),
+    "argmax": float("-inf"), "argmin": float("inf"),
 }  # fmt: skip
+_WHOLE_JOINS = {"max": "({0} > {1} ? {0} : {1})", "min": "({0} < {1} ? {0} : {1})"}
+_MOST = {"int32": "2147483647", "int64": "9223372036854775807", "bool": "1"}
 
 _IN_MEMORY: Mapping[tuple[Language, str], tuple[str, str, str]] = {
     ("opencl", "float16"): ("half", "vload_half({place}, {buffer})", "vstore_half({value}, {place}, {buffer});"),
@@ -159,25 +162,35 @@ def _stage(stage: Stage, text: str, kernel: Kernel, kept: set[str], language: La
         return [], [f"const {C_TYPES[stage.dtype]} {total} = {_bare(text)};"], after
     if stage.combiner in ("argmax", "argmin"):
         before, inside = _place_of_extreme(stage, kernel, _bare(text))
-    elif stage.combiner in ("max", "min"):
+    elif stage.combiner in ("max", "min") and is_float(stage.dtype):
         before, inside = _extreme(stage, _bare(text))
         after.insert(0, f"const {C_TYPES[stage.dtype]} {total} = nans_{stage.buffer} ? NAN : most_{stage.buffer};")
     elif _is_long_sum(stage, kernel):
         before, inside = [f"double sum_{stage.buffer} = 0.0;"], [f"sum_{stage.buffer} += {_bare(text)};"]
         after.insert(0, f"const float {total} = (float)sum_{stage.buffer};")
     else:
-        before = [f"{C_TYPES[stage.dtype]} {total} = {literal(_FIRST[stage.combiner], stage.dtype)};"]
-        joined = f"{total} = {_JOINS[stage.combiner].format(total, text)};"
+        before = [f"{C_TYPES[stage.dtype]} {total} = {_first(stage.combiner, stage.dtype)};"]
+        joins = _JOINS if is_float(stage.dtype) else {**_JOINS, **_WHOLE_JOINS}
+        joined = f"{total} = {_bare(joins[stage.combiner].format(total, text))};"
         inside = [f"{total} += {_bare(text)};" if stage.combiner == "sum" else joined]
         inside += [stored(total)] if stage.kind == "scan" else []
     return before, inside, after
+
+
+def _first(combiner: Combiner, dtype: str) -> str:
+    """What is joined with the first element."""
+    first = _FIRST[combiner]
+    if is_float(dtype) or math.isfinite(first):
+        return literal(first, dtype)
+    least = "0" if dtype == "bool" else f"-{_MOST[dtype]} - 1"
+    return _MOST[dtype] if first > 0 else least
 
 
 def _extreme(stage: Stage, shown: str) -> tuple[Lines, Lines]:
     """PyTorch's: fmax and fmin pass over NaN, so a mark beside them says that there was one."""
     c_type, number, seen = C_TYPES[stage.dtype], f"each_{stage.buffer}", f"nans_{stage.buffer}"
     total = f"most_{stage.buffer}"
-    before = [f"{c_type} {total} = {literal(_FIRST[stage.combiner], stage.dtype)};", f"int {seen} = 0;"]
+    before = [f"{c_type} {total} = {_first(stage.combiner, stage.dtype)};", f"int {seen} = 0;"]
     return before, [
         f"const {c_type} {number} = {shown};",
         f"{total} = {_JOINS[stage.combiner].format(total, number)};",
@@ -190,9 +203,9 @@ def _place_of_extreme(stage: Stage, kernel: Kernel, shown: str) -> tuple[Lines, 
     c_type, number, best = C_TYPES[stage.element.dtype], f"each_{stage.buffer}", f"most_{stage.buffer}"
     inner = [(index, each.extent) for index, each in zip(kernel.variables, kernel.layout, strict=True) if each.is_inner]
     place = flattened([index for index, _ in inner], [extent for _, extent in inner])
-    sign, first = (">", float("-inf")) if stage.combiner == "argmax" else ("<", float("inf"))
+    sign = ">" if stage.combiner == "argmax" else "<"
     before = [
-        f"{c_type} {best} = {literal(first, stage.element.dtype)};",
+        f"{c_type} {best} = {_first(stage.combiner, stage.element.dtype)};",
         f"{C_TYPES[stage.dtype]} own_{stage.buffer} = 0;",
     ]
     return before, [

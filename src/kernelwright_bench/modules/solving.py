@@ -9,17 +9,18 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import (
     BudgetTooShort,
     InfrastructureError,
     KernelwrightError,
-    StoreError,
     UsageError,
     UserError,
 )
@@ -55,6 +56,7 @@ from kernelwright_bench.processes import process_pool
 PLAIN = "plain.py"
 """The plain program's `ModelNew`, beside an answer that nothing has proven."""
 Tell = Callable[[str], None]
+_Optimised = Callable[..., dict[str, Any]]
 _T = TypeVar("_T")
 
 
@@ -215,31 +217,47 @@ def solve(
         crew = [
             stack.enter_context(SolveWorkers.started(is_early=settings.is_early, count=count)) for _ in range(count)
         ]
-        optimised: Callable[..., dict[str, Any]] = _optimised  # in this process, which a person's interrupt reaches
+        optimisers: Sequence[_Optimised] = [_optimised]  # in this process, which a person's interrupt reaches
         if count > 1:
-            share = _share_of_cores(count)
-            processes = stack.enter_context(process_pool(count, prepare=_set_environment, given=(share,)))
-
-            def elsewhere(*job: object) -> dict[str, Any]:
-                return processes.submit(_optimised, *job).result()  # type: ignore[arg-type]
-
-            optimised = elsewhere
+            optimisers = [stack.enter_context(_Elsewhere(_share_of_cores(count))) for _ in range(count)]
         for begin in range(0, len(problems), max(1, count)):
-            batch = problems[begin : begin + count]
-            solving = [_Solving(*each, settings, workers, tell) for each, workers in zip(batch, crew, strict=False)]
-            yield from _solved_together(solving, settings, pool, optimised)
+            batch = zip(problems[begin : begin + count], crew, optimisers, strict=False)
+            solving = [_Solving(*each, settings, workers, optimised, tell) for each, workers, optimised in batch]
+            yield from _solved_together(solving, settings, pool)
+
+
+class _Elsewhere:
+    """A process of its own for one optimisation after the other; after its death the next has a fresh one."""
+
+    def __init__(self, share: Mapping[str, str]) -> None:
+        self._started = partial(process_pool, 1, prepare=_set_environment, given=(share,))
+        self._process = self._started()
+
+    def __call__(self, *job: Any) -> dict[str, Any]:
+        process = self._process
+        try:
+            return process.submit(_optimised, *job).result()
+        except BrokenExecutor as error:
+            process.shutdown()
+            self._process = self._started()
+            raise InfrastructureError("the process of this optimisation died") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.__exit__(kind, error, trace)
 
 
 def _solved_together(
-    solving: Sequence[_Solving],
-    settings: SolveSettings,
-    pool: ThreadPoolExecutor,
-    optimised: Callable[..., dict[str, Any]],
+    solving: Sequence[_Solving], settings: SolveSettings, pool: ThreadPoolExecutor
 ) -> Iterator[dict[str, Any]]:
     if len(solving) == 1:
-        solving[0].answer(pool, optimised)
+        solving[0].answer(pool)
     else:
-        for answered in [pool.submit(each.answer, pool, optimised) for each in solving]:
+        for answered in [pool.submit(each.answer, pool) for each in solving]:
             answered.result()
     for asked in [pool.submit(each.ask_official) for each in solving]:
         asked.result()
@@ -252,21 +270,30 @@ def _solved_together(
 class _Solving:
     """One problem on its way from its file to its record."""
 
-    def __init__(self, file: Path, folder: Path, settings: SolveSettings, workers: SolveWorkers, tell: Tell) -> None:
+    def __init__(
+        self,
+        file: Path,
+        folder: Path,
+        settings: SolveSettings,
+        workers: SolveWorkers,
+        optimised: _Optimised,
+        tell: Tell,
+    ) -> None:
         self._file, self._folder, self._settings, self._workers, self._tell = file, folder, settings, workers, tell
+        self._optimised = optimised
         self._module, self._answer = folder / "problem" / MODULE, folder / "model_new.py"
         self._compiled: dict[str, Any] = {}
         self._official: dict[str, Any] = {}
         """What the official evaluator says; nothing yet where it waits for its timing."""
         self.record: dict[str, Any] = {"name": file.stem, "stage": "import", "why": "", "seconds": {}}
 
-    def answer(self, pool: ThreadPoolExecutor, optimised: Callable[..., dict[str, Any]]) -> None:
+    def answer(self, pool: ThreadPoolExecutor) -> None:
         """From the file to an answer that is checked, with the module compiled beside it."""
         graph = self._reach("import", self._imported)
         self._reach("lower", lambda: self._lower(graph))
         early = pool.submit(self._compile) if self._settings.is_early else None
         job = (self._module.parent, self._folder / "run", self._answer, self._settings.optimize, self._settings.machine)
-        self._reach("optimize", lambda: self.record.update(optimised(*job)))
+        self._reach("optimize", lambda: self.record.update(self._optimised(*job)))
         (early or pool.submit(self._compile)).result()
         self._reach("check", self._check)
 
@@ -274,10 +301,7 @@ class _Solving:
         """Have the official evaluator do all that comes before its timing, on the same build of the answer."""
         if not self.record["why"]:
             begun = time.perf_counter()
-            try:
-                self._official = self._asked_official("check")
-            except InfrastructureError as error:
-                self._official = {"is_asked": True, "error": error.message}
+            self._official = self._asked_official("check")
             self.record["seconds"]["official check"] = round(time.perf_counter() - begun, 3)
 
     def judge(self) -> None:
@@ -294,17 +318,15 @@ class _Solving:
             return cast("_T", None)
         self._tell(f"{self._file.stem}: {stage}")
         self.record["stage"], begun = stage, time.perf_counter()
+
+        def failed(why: str) -> _T:
+            self.record["why"] = why
+            return cast("_T", None)
+
         try:
-            return work()
-        except KernelwrightError as error:
-            self.record["why"] = _told(error)
-        except Interrupted:
-            raise
-        except Exception as error:  # a fault of ours in one problem, which must not cost the others
-            self.record["why"] = f"{type(error).__name__}: {error}"
+            return _or_why(work, failed)
         finally:
             self.record["seconds"][stage] = round(time.perf_counter() - begun, 3)
-        return cast("_T", None)
 
     def _compile(self) -> None:
         if not self.record["why"]:
@@ -329,13 +351,13 @@ class _Solving:
 
     def _compared(self, *parts: str) -> dict[str, Any]:
         own = self._settings
-        try:
-            found = compare_answer(
+        found = _or_why(
+            lambda: compare_answer(
                 self._module, self._answer, device=own.place, rounds=own.rounds, modes=own.modes, trials=own.trials,
                 is_cold=True, most_s=own.most_s, timeout_s=own.timeout_s, timer=self._workers.timer, parts=parts,
-            )  # fmt: skip
-        except (UserError, StoreError, InfrastructureError) as error:
-            found = {"differs": error.message, "notes": [], "refused": {}, "samples_s": {}}
+            ),
+            lambda why: {"differs": why, "notes": [], "refused": {}, "samples_s": {}},
+        )  # fmt: skip
         return {**found, "rows": {}}
 
     def _check(self) -> None:
@@ -368,10 +390,23 @@ class _Solving:
         own = self._settings
         if own.place == "cpu":
             return {"is_asked": False, "why": "it needs CUDA, and the answer is for CPU tensors"}
-        return ask_official(
-            own.checkout, self._module, self._answer, timeout_s=own.timeout_s, evaluator=self._workers.evaluator,
-            parts=[part],
+        return _or_why(
+            lambda: ask_official(
+                own.checkout, self._module, self._answer, timeout_s=own.timeout_s, evaluator=self._workers.evaluator,
+                parts=[part],
+            ),
+            lambda why: {"is_asked": True, "error": why},
         )  # fmt: skip
+
+
+def _or_why(work: Callable[[], _T], failed: Callable[[str], _T]) -> _T:
+    """What comes of a part of one problem, or what its failure makes; it must not cost the other problems."""
+    try:
+        return work()
+    except Interrupted:
+        raise
+    except Exception as error:
+        return failed(_told(error))
 
 
 def _optimised(
@@ -390,16 +425,23 @@ def _optimised(
         started = run_started(subject.problem, machine.known, settings.tune, {}, problem_id="", record={}, space=None)
         claim = f"nothing was: {error.message}"
         plain = model_new(subject.problem, subject.baseline, started, claim)
-        ruled = by_rules(subject.problem, subject.baseline.template, machine.known)
-        found |= {"claim": claim, "is_plain": ruled is None, "is_unsearched": ruled is not None}
+
+        def ruled() -> bytes | None:
+            steps = by_rules(subject.problem, subject.baseline.template, machine.known)
+            return None if steps is None else model_new(subject.problem, steps, started, claim)
+
+        data = _or_why(ruled, lambda why: found.update({"rules_failed": why}))
+        found |= {"claim": claim, "is_plain": data is None, "is_unsearched": data is not None}
         answer.with_name(PLAIN).write_bytes(plain)
-        answer.write_bytes(plain if ruled is None else model_new(subject.problem, ruled, started, claim))
+        answer.write_bytes(data or plain)
     except KernelwrightError as error:
         found["why"] = _told(error)
     return found
 
 
-def _told(error: KernelwrightError) -> str:
+def _told(error: Exception) -> str:
+    if not isinstance(error, KernelwrightError):
+        return f"{type(error).__name__}: {error}"
     return f"{error.message}; {error.hint}" if error.hint else error.message
 
 

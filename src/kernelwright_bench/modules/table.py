@@ -180,6 +180,8 @@ def _remarks(record: Record) -> Iterable[str]:
         yield "the plain program"
     elif not record.get("is_compared", True):
         yield "the fastest of a search that had no time to compare"
+    if "rules_failed" in record:
+        yield f"rules failed: {record['rules_failed']}"
     if compared.get("differs"):
         yield str(compared["differs"])
     yield from (f"exact algebra, {label}" for label in record.get("algebra", ()))

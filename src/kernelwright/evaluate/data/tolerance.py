@@ -196,12 +196,14 @@ def _scale_by(pool: FloatArray, values: Array, found: FloatArray, rng: np.random
     crew.each(work, range(0, len(starts), _RUNS_TOGETHER))
 
 
-def natural_scale(expected: FloatArray, perturbed: Sequence[FloatArray], *, crew: Crew = ALONE) -> Scale:
+def natural_scale(
+    expected: FloatArray, perturbed: Sequence[FloatArray], *, of: int | None = None, crew: Crew = ALONE
+) -> Scale:
     """The larger of expected magnitude and sensitivity, by row, by element (small outputs) or for the whole.
 
     `perturbed` holds the reference's results on `perturb`ed inputs; with none, the expected values alone
     decide. Sensitivities of rows are medians, so a reference with jumps (a comparison, a rounding) is not
-    taken as unstable.
+    taken as unstable. With `of`, `perturbed` holds the first of so many: no element's scale is larger than with all.
     """
     changes: list[FloatArray] = []
     if not _has_rows(expected.shape):
@@ -217,7 +219,8 @@ def natural_scale(expected: FloatArray, perturbed: Sequence[FloatArray], *, crew
     elif _has_element_scale(expected.shape):
         own = np.abs(expected)
         if changes:
-            own = np.maximum(own, np.sqrt(np.mean(np.square(changes), axis=0)))
+            share = 1.0 if of is None else len(changes) / of
+            own = np.maximum(own, np.sqrt(share * np.mean(np.square(changes), axis=0)))
         by_row = False
     else:
         flat = expected.reshape(-1)

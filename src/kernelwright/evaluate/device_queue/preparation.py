@@ -17,7 +17,6 @@ from typing import Literal
 
 from kernelwright.errors import BudgetTooShort, Location
 from kernelwright.evaluate.data.layout import layouts_for
-from kernelwright.evaluate.data.tolerance import perturbation_count
 from kernelwright.evaluate.judge.jobs import Prepared
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Problem, Workload
@@ -151,7 +150,7 @@ def array_bytes(problem: Problem, workload: Workload) -> int:
 
 
 def _perturbed_count(problem: Problem, workload: Workload) -> int:
-    """Calls for the scales of derived tolerances, on each dataset."""
+    """Calls for the scales of derived tolerances, on each dataset; more come where the baseline is less exact."""
     if not any(DTYPES[each.dtype].kind == "float" for each in problem.inputs):
         return 0
     derived = [
@@ -161,7 +160,7 @@ def _perturbed_count(problem: Problem, workload: Workload) -> int:
         and DTYPES[each.dtype].kind == "float"
         and each.argument not in problem.tolerances
     ]
-    return max((perturbation_count(each.shape) for each in derived), default=0)
+    return 1 if derived else 0
 
 
 def _seconds_text(seconds: float) -> str:

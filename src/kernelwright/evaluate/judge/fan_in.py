@@ -58,23 +58,27 @@ def fan_in(
         workload: for the sizes.
         inputs: data as declared, in storage dtypes.
         expected: the reference's result on it.
-        call: the reference; may raise `ReferenceFailed`, which counts as no reaction. Cost: two calls an input.
+        call: the reference; may raise `ReferenceFailed`, which counts as no reaction. Cost: at most two calls of
+            each input that could still raise a number, the largest first.
         rng: chooses the random elements.
         crew: threads that compare results.
     """
     found = dict.fromkeys(expected, 1)
     scales = {name: _root_mean_square(values) for name, values in expected.items()}
-    for argument in problem.inputs:
+    positions = {each.name: _positions(inputs[each.name], rng) for each in problem.inputs}
+    for argument in sorted(problem.inputs, key=lambda each: -inputs[each.name].size):
         values = inputs[argument.name]
-        reactions = [
-            reaction
-            for position in _positions(values, rng)
-            if (reaction := _reaction(argument.name, position, inputs, expected, scales, call, crew)) is not None
-        ]
+        if values.size <= min(found.values(), default=values.size):
+            break  # no element depends on more of an input than it has
+        counts = dict.fromkeys(expected, 0)
+        for position in positions[argument.name]:
+            reaction = _reaction(argument.name, position, inputs, expected, scales, call, crew) or {}
+            counts = {name: max(count, reaction.get(name, 0)) for name, count in counts.items()}
+            if all(count == expected[name].size for name, count in counts.items()):
+                break
         for output in (each for each in problem.outputs if each.name in expected):
-            count = max((reaction[output.name] for reaction in reactions), default=0)
-            if count:
-                length = math.ceil(count * values.size / max(expected[output.name].size, 1))
+            if count := counts[output.name]:
+                length = math.ceil(count * values.size / expected[output.name].size)
             else:
                 length = summed_extent(argument, output, workload)
             found[output.name] = max(found[output.name], min(length, values.size))

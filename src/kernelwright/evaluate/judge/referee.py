@@ -205,7 +205,8 @@ class _Referee:
         self._making: dict[_Key, threading.Lock] = {}
         self._scaling: dict[_Key, threading.Lock] = {}
         self._summing = threading.Lock()
-        self._known_scales: dict[_Key, dict[str, Scale]] = {}
+        self._known_scales: dict[tuple[_Key, bool], dict[str, Scale]] = {}
+        """By dataset, and whether all perturbations were asked or the first alone."""
         self._workloads = {workload.name: workload for workload in problem.workloads}
         self._layouts = {name: layouts_for(problem, workload) for name, workload in self._workloads.items()}
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
@@ -213,6 +214,8 @@ class _Referee:
         """By workload, seconds of the quickest call of the reference: the first one may start a device or a library."""
         self._evicted = KeptResults(argument.scratch, most_bytes=EVICTED_SHARE * argument.cache_bytes)
         self._allowances: dict[tuple[str, Dataset, str], Allowance] = {}
+        self._least: set[tuple[str, Dataset, str]] = set()
+        """Allowances by the first perturbation alone: whatever is within them is within those by all, too."""
         self._sum_lengths: dict[str, dict[str, int]] = {}
         self._is_in_tf32 = _multiplies_in_tf32(problem)
         """Whether the baseline asks for TF32 where it multiplies matrices of float32."""
@@ -336,8 +339,11 @@ class _Referee:
             )
             got = launch.read(layout)
             result = examine_output(layout, got, expected, allowance, crew=self._crew)
-            if is_fresh and isinstance(result, Defect) and result.reason == "mismatch":
-                allowance = self._fresh_allowance(job, layout, expected, entry)
+            is_least = (job.workload, job.dataset, layout.argument) in self._least
+            if (is_fresh or is_least) and isinstance(result, Defect) and result.reason == "mismatch":
+                allowance = self._whole_allowance(job.workload, job.dataset, layout)
+                if is_fresh:
+                    allowance = self._fresh_allowance(job, layout, expected, entry)
                 result = examine_output(layout, got, expected, allowance, crew=self._crew)
             if isinstance(result, Defect) and result.reason == "mismatch":
                 wide = self._with_roundings(job, entry, layout, got, expected, allowance)
@@ -396,8 +402,8 @@ class _Referee:
         known = self._allowance(job.workload, job.dataset, layout)
         if known.origin != "derived" or known.by_class:
             return known
-        scales = self._scales(job.workload, job.dataset, self._entry(job.workload, job.dataset))
-        there = scales[layout.argument]
+        base_entry, is_whole = self._entry(job.workload, job.dataset), entry is not None
+        there = self._scales(job.workload, job.dataset, base_entry, is_whole=is_whole)[layout.argument]
         here = natural_scale(expected, (), crew=self._crew)
         if entry is not None:
             here = self._find_scales(job.workload, job.dataset, entry, [layout])[layout.argument]
@@ -437,6 +443,9 @@ class _Referee:
             allowance = self._allowance(job.workload, job.dataset, layout)
             wanted = kept if allowance.is_exact else kept.astype(np.float64)
             found = compare(got, wanted, allowance, crew=self._crew)
+            if not found.is_within and (*key, layout.argument) in self._least:
+                allowance = self._whole_allowance(job.workload, job.dataset, layout)
+                found = compare(got, wanted, allowance, crew=self._crew)
             if not found.is_within:
                 entry = self._entry(job.workload, job.dataset)
                 wide = self._with_roundings(job, entry, layout, got, wanted, allowance)
@@ -463,14 +472,11 @@ class _Referee:
             unwritten = find_unwritten(layout, got, expected)
             if unwritten is not None and not _may_hold_poison(job.dataset, layout):
                 raise self._baseline_failed(job, unwritten)
-            scale = scales.get(layout.argument)
-            if scale is not None:
-                insane = find_not_finite(layout, got) or find_insane(
-                    layout, got, expected, scale, products=self._products(layout), crew=self._crew
-                )
-                if insane is not None:
-                    return self._refuse(job, insane, expected, layout)
-                factors[layout.argument], error = self._widen(job, layout, got, expected, scale)
+            if layout.argument in scales:
+                widening = self._widen(job, layout, got, entry, is_whole=False)
+                if isinstance(widening, Defect):
+                    return self._refuse(job, widening, expected, layout)
+                factors[layout.argument], error = widening
                 errors.append(error)
                 continue
             allowance = self._allowance(job.workload, job.dataset, layout)
@@ -491,27 +497,45 @@ class _Referee:
         return Calibration(tuple(errors), None, factors, tuple(notes))
 
     def _widen(
-        self, job: CalibrateJob, layout: BufferLayout, got: Array, expected: Array, scale: Scale
-    ) -> tuple[float, OutputError]:
+        self, job: CalibrateJob, layout: BufferLayout, got: Array, entry: _Entry, *, is_whole: bool
+    ) -> Defect | tuple[float, OutputError]:
         """Set the tolerance that the baseline's error asks for; gives the factor, and the error by that tolerance.
 
-        What is compared is finite: it was found sane.
+        All perturbations are asked only where the first of them alone would ask for more than the usual tolerance.
         """
+        expected = entry.expected[layout.argument]
+        scale = self._scales(job.workload, job.dataset, entry, is_whole=is_whole)[layout.argument]
+        insane = find_not_finite(layout, got) or find_insane(
+            layout, got, expected, scale, products=self._products(layout), crew=self._crew
+        )
         base = self._base(job.workload, layout, scale)
-        found = compare(got, expected, base, crew=self._crew)
-        factor = baseline_factor_of(found.fraction)
-        self._allowances[job.workload, job.dataset, layout.argument] = widened(base, factor)
+        if insane is None:
+            found = compare(got, expected, base, crew=self._crew)
+            factor = baseline_factor_of(found.fraction)
+        is_least = not is_whole and perturbation_count(layout.shape) > 1
+        if is_least and (insane is not None or factor > 1.0):
+            return self._widen(job, layout, got, entry, is_whole=True)
+        if insane is not None:
+            return insane
+        self._allow(job, layout, widened(base, factor), is_least=is_least)
         return factor, OutputError(layout.argument, found.max_abs, found.fraction / factor)
+
+    def _allow(
+        self, job: CalibrateJob | RestoreJob, layout: BufferLayout, allowance: Allowance, *, is_least: bool
+    ) -> None:
+        key = (job.workload, job.dataset, layout.argument)
+        self._allowances[key] = allowance
+        (self._least.add if is_least else self._least.discard)(key)
 
     def _restore(self, job: RestoreJob) -> None:
         entry = self._entry(job.workload, job.dataset)
-        scales = self._scales(job.workload, job.dataset, entry)
-        for layout in self._outputs(job.workload):
-            scale = scales.get(layout.argument)
-            if scale and layout.argument in job.factors:
-                base = self._base(job.workload, layout, scale)
-                allowance = widened(base, job.factors[layout.argument])
-                self._allowances[job.workload, job.dataset, layout.argument] = allowance
+        for layout in self._derived(job.workload):
+            if layout.argument not in job.factors or job.dataset.is_special:
+                continue
+            factor = job.factors[layout.argument]
+            is_least = factor == 1.0 and perturbation_count(layout.shape) > 1
+            scale = self._scales(job.workload, job.dataset, entry, is_whole=not is_least)[layout.argument]
+            self._allow(job, layout, widened(self._base(job.workload, layout, scale), factor), is_least=is_least)
 
     def _write_bounds(self, job: BoundsJob) -> dict[str, OutputBounds]:
         entry = self._entry(job.workload, job.dataset)
@@ -583,6 +607,15 @@ class _Referee:
             )
         return derived
 
+    def _whole_allowance(self, workload: str, dataset: Dataset, layout: BufferLayout) -> Allowance:
+        """By all perturbations, whatever was known before."""
+        key = (workload, dataset, layout.argument)
+        if key in self._least:
+            scale = self._scales(workload, dataset, self._entry(workload, dataset), is_whole=True)[layout.argument]
+            self._allowances[key] = widened(self._base(workload, layout, scale), 1.0)
+            self._least.discard(key)
+        return self._allowance(workload, dataset, layout)
+
     def _products(self, layout: BufferLayout) -> Precision:
         return "tf32" if self._is_in_tf32 and layout.dtype == "float32" else "ieee"
 
@@ -616,8 +649,11 @@ class _Referee:
             crew=self._crew,
         )
 
-    def _scales(self, workload: str, dataset: Dataset, entry: _Entry) -> dict[str, Scale]:
-        """The natural scale of every output whose tolerance is derived; the same whenever it is asked for."""
+    def _scales(self, workload: str, dataset: Dataset, entry: _Entry, *, is_whole: bool = False) -> dict[str, Scale]:
+        """The natural scale of every output whose tolerance is derived; the same whenever it is asked for.
+
+        Unless `is_whole`, by one call of the reference: where several are usual, no scale is larger than by all.
+        """
         derived = self._derived(workload)
         if not derived or dataset.is_special:
             return {}
@@ -625,19 +661,27 @@ class _Referee:
         with self._lock:
             scaling = self._scaling.setdefault(key, threading.Lock())
         with scaling:  # whoever else wants the same waits for it
-            if key not in self._known_scales:
-                self._known_scales[key] = self._find_scales(workload, dataset, entry, derived)
-        return self._known_scales[key]
+            if (key, is_whole) not in self._known_scales:
+                found = self._find_scales(workload, dataset, entry, derived, is_whole=is_whole)
+                self._known_scales[key, is_whole] = found
+        return self._known_scales[key, is_whole]
 
     def _find_scales(
-        self, workload: str, dataset: Dataset, entry: _Entry, derived: Sequence[BufferLayout]
+        self,
+        workload: str,
+        dataset: Dataset,
+        entry: _Entry,
+        derived: Sequence[BufferLayout],
+        *,
+        is_whole: bool = True,
     ) -> dict[str, Scale]:
-        count = max(perturbation_count(layout.shape) for layout in derived)
+        count = max(perturbation_count(layout.shape) for layout in derived) if is_whole else 1
         perturbed = self._perturbed(workload, dataset, entry, count)
         return {
             layout.argument: natural_scale(
                 entry.expected[layout.argument],
                 [each[layout.argument] for each in perturbed][: perturbation_count(layout.shape)],
+                of=None if is_whole else perturbation_count(layout.shape),
                 crew=self._crew,
             )
             for layout in derived

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelwright.errors import SpecError
-from kernelwright.modules.expression import ElementFormula, Value, apply, broadcast, cast, computed, is_float, number
+from kernelwright.modules.expression import ElementFormula, Value, apply, broadcast, cast, computed, number
 from kernelwright.modules.expression import stored as in_buffer
 from kernelwright.modules.graph import Tensor
 from kernelwright.modules.index import TensorIndex, flattened, unflattened
@@ -80,8 +79,6 @@ def reduced(
 ) -> Value:
     """The reduction with its axes kept as 1; rows of `long` elements are reduced in parts where they are few."""
     read = source.dtype if combiner.startswith("arg") else dtype
-    if combiner not in ("sum", "prod") and not is_float(read):
-        raise SpecError(f"the {combiner} of {read} is not lowered yet", hint="take floats")
     segments = segments_of(source, axes)
     kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(source.shape))
     parts = _parted(segments, long) if combiner in _PARTED else None

@@ -23,6 +23,7 @@ from kernelwright.modules.expression import (
 from kernelwright.modules.graph import GraphNode, Tensor
 from kernelwright.modules.index import TensorIndex, flattened, unflattened
 from kernelwright.modules.operators.indexing import embedded, gathered, indexed, selected
+from kernelwright.modules.operators.placing import diagonal, replaced, slice_start, strided
 from kernelwright.modules.operators.reductions import (
     as_result,
     axes_of,
@@ -34,7 +35,7 @@ from kernelwright.modules.operators.reductions import (
     reduced,
     segments_of,
 )
-from kernelwright.modules.operators.windows import adaptive_mean, convolution, pooling
+from kernelwright.modules.operators.windows import adaptive, convolution, pooling
 from kernelwright.modules.stages import Combiner, Segment, Stages, in_memory, under_condition
 
 Given = Mapping[str, Any]
@@ -49,6 +50,7 @@ _UNARY = {
     "logical_not": "(!{0})", "log2": "log2({0})", "log10": "log10({0})", "exp2": "exp2({0})",
     "round": "rint({0})", "trunc": "trunc({0})", "sign": "({0} > 0 ? 1 : {0} < 0 ? -1 : {0})", "tan": "tan({0})",
     "asin": "asin({0})", "acos": "acos({0})", "atan": "atan({0})", "sinh": "sinh({0})", "cosh": "cosh({0})",
+    "asinh": "asinh({0})", "acosh": "acosh({0})", "atanh": "atanh({0})", "erfc": "erfc({0})",
 }  # fmt: skip
 _BINARY = {
     "mul": "({0} * {1})", "maximum": "({0} > {1} || {0} != {0} ? {0} : {1})",
@@ -58,6 +60,8 @@ _BINARY = {
 _TRUTHS = {"logical_and": "({0} && {1})", "logical_or": "({0} || {1})", "logical_xor": "({0} != {1})"}
 _KINDS = {"isnan": "({0} != {0})", "isinf": "({0} == INFINITY || {0} == -INFINITY)"}
 """Questions about a number of its own type."""
+_UNFILLED = ("empty", "empty_like", "empty_permuted")
+"""Of any numbers, which are written over before they count."""
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
@@ -101,7 +105,11 @@ def _scaled(node: GraphNode, given: Given) -> Given:
 
 
 def _divided(stages: Stages, node: GraphNode, given: Given) -> Value:
-    form = {None: "({0} / {1})", "floor": "floor({0} / {1})", "trunc": "trunc({0} / {1})"}[given.get("rounding_mode")]
+    mode, quotient = given.get("rounding_mode"), "({0} / {1})"
+    if not is_float(node.results[0].dtype):  # C's own quotient is cut
+        below = "({0} % {1} != 0 && ({0} < 0) != ({1} < 0))"
+        return _map(f"({quotient} - {below})" if mode == "floor" else quotient, ("self", "other"), node, given)
+    form = {None: quotient, "floor": f"floor{quotient}", "trunc": f"trunc{quotient}"}[mode]
     return _map(form, ("self", "other"), node, given)
 
 
@@ -172,10 +180,17 @@ def _truth(form: str) -> Operator:
     return lambda stages, node, given: _map(form, ("self", "other"), node, given, common="bool")
 
 
+def _cut_remainder(stages: Stages, node: GraphNode, given: Given) -> Value:
+    """With the sign of what is divided, as in C."""
+    form = "fmod({0}, {1})" if is_float(node.results[0].dtype) else "({0} % {1})"
+    return _map(form, ("self", "other"), node, given)
+
+
 def _remainder(stages: Stages, node: GraphNode, given: Given) -> Value:
     """With the divisor's sign, as in Python."""
-    form = "({0} - {1} * floor({0} / {1}))" if is_float(node.results[0].dtype) else "(({0} % {1} + {1}) % {1})"
-    return _map(form, ("self", "other"), node, given)
+    cut = _cut_remainder(stages, node, given)
+    form = "({0} != 0 && ({0} < 0) != ({1} < 0) ? {0} + {1} : {0})"
+    return _map(form, ("self", "other"), node, {"self": cut, "other": given["other"]})
 
 
 def _stepped(stages: Stages, node: GraphNode, given: Given) -> Value:
@@ -225,14 +240,9 @@ def _permuted(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> 
     return tuple(indices[places.index(axis)] for axis in range(len(source.shape)))
 
 
-def _slice_start(given: Given, extent: int) -> int:
-    start = given.get("start") or 0
-    return int(min(max(start + extent if start < 0 else start, 0), extent))
-
-
 def _sliced(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
     axis = given["dim"] % len(source.shape)
-    first, step = _slice_start(given, source.shape[axis]), given.get("step", 1)
+    first, step = slice_start(given, source.shape[axis]), given.get("step", 1)
     return tuple(each * step + first if place == axis else each for place, each in enumerate(indices))
 
 
@@ -489,6 +499,7 @@ OPERATORS: Mapping[str, Operator] = {
         "(!{0})" if node.results[0].dtype == "bool" else "(~{0})", ("self",), node, given
     ),
     "remainder": _remainder,
+    "fmod": _cut_remainder,
     "arange": _stepped,
     "add": _sum_of_two("+"),
     "sub": _sum_of_two("-"),
@@ -500,8 +511,9 @@ OPERATORS: Mapping[str, Operator] = {
     "leaky_relu": _leaky,
     "gelu": _gelu,
     "elu": _elu,
-    **dict.fromkeys(("full", "full_like", "scalar_tensor", "zeros_like"), _filled),
+    **dict.fromkeys(("full", "full_like", "scalar_tensor", "zeros_like", *_UNFILLED), _filled),
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), _reshaped),
+    "copy": lambda stages, node, given: _map("{0}", ("src",), node, given),
     **dict.fromkeys(
         ("clone", "alias", "_to_copy", "detach", "lift_fresh_copy"), _viewed(lambda indices, source, given: indices)
     ),
@@ -531,6 +543,9 @@ OPERATORS: Mapping[str, Operator] = {
     "flip": _viewed(_flipped),
     "unfold": _viewed(_windowed),
     "repeat": _viewed(_repeated),
+    "as_strided": strided,
+    "diagonal": _viewed(diagonal),
+    "slice_scatter": replaced,
     "split_with_sizes": _split,
     "cat": _joined,
     "constant_pad_nd": _padded,
@@ -545,7 +560,9 @@ OPERATORS: Mapping[str, Operator] = {
     **dict.fromkeys(("mm", "bmm"), _matmul),
     "addmm": _addmm,
     "convolution": convolution,
-    "_adaptive_avg_pool2d": adaptive_mean,
+    **dict.fromkeys(
+        ("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d"), adaptive
+    ),
     **dict.fromkeys(
         ("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"), pooling
     ),

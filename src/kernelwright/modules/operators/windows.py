@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from kernelwright.errors import SpecError
-from kernelwright.modules.expression import ElementFormula, Value, apply, computed, guarded, number
-from kernelwright.modules.graph import GraphNode, Tensor
+from kernelwright.modules.expression import (
+    ElementFormula,
+    Value,
+    apply,
+    cast,
+    computed,
+    guarded,
+    number,
+    position,
+)
+from kernelwright.modules.graph import GraphNode
 from kernelwright.modules.index import TensorIndex
 from kernelwright.modules.stages import Segment, Stages, in_memory, under_condition
 
@@ -72,11 +81,6 @@ def pooling(stages: Stages, node: GraphNode, given: Given) -> Value | tuple[Valu
     elif any(edge):
         source = under_condition(stages, source)
     is_mean = node.op.startswith("aten.avg")
-    if is_mean and (given.get("ceil_mode") or (any(edge) and not given.get("count_include_pad", True))):
-        raise SpecError(
-            f"{node.name}: a mean over windows of different sizes is not lowered yet",
-            hint="take ceil_mode=False and count_include_pad=True",
-        )
     first = number(0.0 if is_mean else float("-inf"), result.dtype)
     ahead = len(result.shape) - rank
     layout = (
@@ -95,23 +99,79 @@ def pooling(stages: Stages, node: GraphNode, given: Given) -> Value | tuple[Valu
     total = stages.reduce(layout, "sum" if is_mean else "max", body, result, covers=False)
     if not is_mean:
         return total, None
-    count = given.get("divisor_override") or _product(window)
-    return computed(
-        Tensor(result.shape, result.dtype),
-        lambda indices: apply("({0} / {1})", result.dtype, total.at(indices), number(count, result.dtype)),
+    own = given.get("divisor_override")
+    is_padded = given.get("count_include_pad", True)
+    if own or not (given.get("ceil_mode") or (any(edge) and not is_padded)):
+        return _divided(total, lambda indices: [number(own or _product(window), result.dtype)])
+
+    def counts(indices: tuple[TensorIndex, ...]) -> list[ElementFormula]:
+        """Elements of a window along each axis: with the border, or in the tensor alone."""
+        found = []
+        for place, size, stride, border, extent in zip(
+            indices[ahead:], window, step, edge, source.shape[ahead:], strict=True
+        ):
+            form = f"(min({{0}} + {size}, {extent + border}) - {{0}})"
+            if not is_padded:
+                form = f"(min({{0}} + {size}, {extent}) - max({{0}}, 0))"
+            found.append(cast(apply(form, "int32", position(place * stride - border, "int32")), result.dtype))
+        return found
+
+    return _divided(total, counts)
+
+
+def _divided(total: Value, counts: Callable[[tuple[TensorIndex, ...]], Sequence[ElementFormula]]) -> Value:
+    """By the product of the counts."""
+
+    def element(indices: tuple[TensorIndex, ...]) -> ElementFormula:
+        found = counts(indices)
+        product = " * ".join(f"{{{place + 1}}}" for place in range(len(found)))
+        return apply(
+            f"({{0}} / ({product}))" if len(found) > 1 else "({0} / {1})", total.dtype, total.at(indices), *found
+        )
+
+    return computed(total.tensor, element)
+
+
+def adaptive(stages: Stages, node: GraphNode, given: Given) -> Value | tuple[Value | None, ...]:
+    """The largest of each of as many windows as are wanted along each axis, or its mean; they may overlap by one."""
+    source, wanted, result = given["self"], tuple(given["output_size"]), node.results[0]
+    rank, is_mean = len(wanted), "avg" in node.op
+    ahead, sizes = len(source.shape) - rank, source.shape[-rank:]
+    if not any(size % each for size, each in zip(sizes, wanted, strict=True)):
+        window = [size // each for size, each in zip(sizes, wanted, strict=True)]
+        plain = replace(node, op=f"aten.{'avg' if is_mean else 'max'}_pool{rank}d.default")
+        return pooling(stages, plain, {"self": source, "kernel_size": window})
+    source = in_memory(stages, source)
+
+    def spans(indices: tuple[TensorIndex, ...]) -> list[tuple[TensorIndex, TensorIndex]]:
+        """Where the windows at these places begin and end."""
+        return [
+            (index * size // each, (index * size + size + each - 1) // each)
+            for index, size, each in zip(indices, sizes, wanted, strict=True)
+        ]
+
+    longest = [
+        max(-(-(place + 1) * size // each) - place * size // each for place in range(each))
+        for size, each in zip(sizes, wanted, strict=True)
+    ]
+    layout = (
+        *(Segment(extent, is_inner=False) for extent in result.shape),
+        *(Segment(extent, is_inner=True) for extent in longest),
     )
 
+    def body(indices: tuple[TensorIndex, ...]) -> ElementFormula:
+        places = spans(indices[ahead : ahead + rank])
+        at = [begin + offset for (begin, _), offset in zip(places, indices[ahead + rank :], strict=True)]
+        inside = [f"{index.text()} < {end.text()}" for index, (_, end) in zip(at, places, strict=True)]
+        first = number(0.0 if is_mean else float("-inf"), result.dtype)
+        return guarded(source.at((*indices[:ahead], *at)), first, (), inside)
 
-def adaptive_mean(stages: Stages, node: GraphNode, given: Given) -> Value | tuple[Value | None, ...]:
-    """The means of windows that cut each axis into equal parts."""
-    sizes, wanted = given["self"].shape[-2:], tuple(given["output_size"])
-    if any(size % each for size, each in zip(sizes, wanted, strict=True)):
-        raise SpecError(
-            f"{node.name}: {list(sizes)} cannot be cut into {list(wanted)} equal windows, which alone are lowered",
-            hint="take an output size that divides the input's",
-        )
-    window = [size // each for size, each in zip(sizes, wanted, strict=True)]
-    return pooling(stages, replace(node, op="aten.avg_pool2d.default"), {"self": given["self"], "kernel_size": window})
+    total = stages.reduce(layout, "sum" if is_mean else "max", body, result, covers=False)
+    if not is_mean:
+        return total, None
+    return _divided(
+        total, lambda indices: [position(end - begin, result.dtype) for begin, end in spans(indices[ahead:])]
+    )
 
 
 def _each(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
