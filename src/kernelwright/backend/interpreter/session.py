@@ -96,6 +96,21 @@ def _dot(interpreter: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
     return dot
 
 
+def _splat(interpreter: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A number's comparison as a block of truth values: the interpreter makes it one of the numbers' type.
+
+    Newer versions refuse such a block as a mask.
+    """
+
+    def splat(self: Any, *given: Any) -> Any:
+        made = plain(self, *given)
+        if any(isinstance(each, interpreter.TensorHandle) and each.data.dtype == np.bool_ for each in given):
+            return interpreter.TensorHandle(made.data.astype(np.bool_), interpreter.tl.int1)
+        return made
+
+    return splat
+
+
 def start_interpreter() -> Any:
     """Triton's interpreter as a module; kernels of files that are imported from now on are run by it.
 
@@ -109,7 +124,9 @@ def start_interpreter() -> Any:
     names = vars(interpreter)
     if not isinstance(names["_implicit_cvt"], functools.partial):
         names["_implicit_cvt"] = functools.partial(_argument, interpreter, names["_implicit_cvt"])
-        names["InterpreterBuilder"].create_dot = _dot(interpreter, names["InterpreterBuilder"].create_dot)
+        builder = names["InterpreterBuilder"]
+        builder.create_dot = _dot(interpreter, builder.create_dot)
+        builder.create_splat = _splat(interpreter, builder.create_splat)
         extra = "triton.language.extra"
         give_libdevice(interpreter, [require(f"{extra}{each}.libdevice", purpose=_PURPOSE) for each in ("", ".cuda")])
     stand_in()
