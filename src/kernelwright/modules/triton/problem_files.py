@@ -172,6 +172,9 @@ def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
     for name, value in call.constants.items():
         if name in tuned:
             parameters.append(_parameter(call, name))
+        elif rule := _rule(call, name, sizes, tuned):
+            defines[name] = Expression.parse(rule)
+            notes.append(f"{name} = {rule} is a guess: @triton.heuristics gave the same in the sizes that were tried")
         elif call.coupled.get(name) in tuned:
             defines[name] = Expression.parse(call.coupled[name])
             notes.append(f"{name} = {call.coupled[name]} is a guess: the call fails with another value of it alone")
@@ -190,8 +193,9 @@ def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
         default = int(call.options.get(name) or _DEFAULTS[name])
         known = {*usual, default, *(int(each[name]) for each in call.configs if name in each)}
         parameters.append(Parameter(name, tuple(sorted(known)), default))
-    if call.heuristics:
-        notes.append(f"{', '.join(call.heuristics)} came from @triton.heuristics and are fixed here as in the example")
+    fixed = [name for name in call.heuristics if name not in tuned and not _rule(call, name, sizes, tuned)]
+    if fixed:
+        notes.append(f"{', '.join(fixed)} came from @triton.heuristics and are fixed here as in the example")
     if len(call.configs) > 1:
         notes.append(
             f"the baseline is the first of {len(call.configs)} configurations of @triton.autotune, after its pruning"
@@ -249,7 +253,8 @@ def _values(value: int, listed: list[int]) -> tuple[int, ...]:
         return tuple(sorted(known))
     low, high = min(known), max(known)
     if listed:
-        return tuple(sorted({*known, *((low // 2,) if low >= 2 and low != 16 else ()), 2 * high}))
+        between = (low << by for by in range((high // low).bit_length() + 1))
+        return tuple(sorted({*known, *((low // 2,) if low >= 2 and low != 16 else ()), *between}))
     wider = (value // 4, value // 2, value, 2 * value, 4 * value)  # a guess
     return tuple(each for each in wider if each >= min(16, value))
 
@@ -262,6 +267,31 @@ def _of_a_size(use: str, name: str, value: int, sizes: _Sizes) -> str | None:
         return next((size for size, number in sizes.values.items() if number == value), None)
     found = [size for size, number in sizes.values.items() if value // 2 < number <= value]
     return f"next_power_of_two({found[-1]})" if found else None
+
+
+def _rule(call: WatchedCall, name: str, sizes: _Sizes, tuned: list[str]) -> str | None:
+    """What `@triton.heuristics` computes a constant by, as an expression; None: it is none that is known, or fixed."""
+    known = {**sizes.values, **{each: call.constants[each] for each in tuned}}
+    cases = [case for case in call.heuristics.get(name, ()) if case[0].keys() <= known.keys()]
+    value = call.constants[name]
+    if all(found == value for _, found in cases):
+        return None
+    for text in _rules(list(sizes.values), tuned, is_asked=isinstance(value, bool)):
+        expression = Expression.parse(text)
+        if all(expression.evaluate({**known, **other}) == found for other, found in (({}, value), *cases)):
+            return text
+    return None
+
+
+def _rules(sizes: list[str], tuned: list[str], *, is_asked: bool) -> Iterator[str]:
+    products = (f"({one} * {other})" for one, other in itertools.combinations(tuned, 2))
+    both = list(itertools.product(sizes, [*tuned, *products, "16", *sizes]))
+    if not is_asked:
+        yield from (f"next_power_of_two({size})" for size in sizes)
+        yield from (form.format(one, other) for one, other in both for form in ("ceil_div({}, {})", "min({}, {})"))
+        return
+    yield from (form.format(one, other) for one, other in both for form in ("{} % {} == 0", "{} % {} != 0"))
+    yield from (f"{one} {sign} {other}" for one, other in both for sign in ("<=", "<", ">", ">="))
 
 
 def _extent(call: WatchedCall, axis: int, sizes: _Sizes, tuned: list[str]) -> str | None:

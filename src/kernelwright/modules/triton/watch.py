@@ -151,6 +151,13 @@ def _prepare(tuner: Any, config: Any, given: dict[str, Any]) -> None:
         config.pre_hook(given)
 
 
+def _other_sizes(given: Mapping[str, Any], constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+    """Each whole argument a little larger and smaller, doubled, halved, and such that most blocks divide it."""
+    for name, value in given.items():
+        if type(value) is int and value > 1 and name not in constants and name not in OPTIONS:
+            yield from ({name: other} for other in (value + 1, value - 1, 2 * value, value // 2, 1 << 16))
+
+
 class _Enough(BaseException):
     """A kernel is launched again: what was to be seen was seen. No `Exception`, since the example may catch those."""
 
@@ -184,6 +191,8 @@ class _Watch:
         self._seen: dict[str, dict[str, Any]] = {}
         """By kernel, its first launch."""
         self._configs: dict[str, list[dict[str, Any]]] = {}
+        self._rules: dict[str, dict[str, Callable[..., Any]]] = {}
+        """By kernel, what `@triton.heuristics` computes constants by."""
         self._zeroed: dict[str, frozenset[str]] = {}
         """By kernel, arguments that its autotuner's hooks set to zero before each launch."""
         self._run = interpreter.InterpretedFunction.run
@@ -235,7 +244,16 @@ class _Watch:
         return recorded
 
     def _wrap_launches(self, interpreter: Any) -> None:
-        from triton.runtime.autotuner import Autotuner
+        from triton.runtime.autotuner import Autotuner, Heuristics
+
+        compute = Heuristics.run
+
+        def computed(rules: Any, *args: Any, **kwargs: Any) -> Any:
+            kernel = rules.fn
+            while not isinstance(kernel, interpreter.InterpretedFunction):
+                kernel = kernel.fn
+            self._rules.setdefault(kernel.__name__, {}).update(rules.values)
+            return compute(rules, *args, **kwargs)
 
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             given = self._named_values(kernel, args, kwargs)
@@ -259,9 +277,10 @@ class _Watch:
 
         interpreter.InterpretedFunction.run = run
         Autotuner.run = first
+        Heuristics.run = computed
 
     def _zeroed_by(self, tuner: Any, config: Any, given: dict[str, Any]) -> frozenset[str]:
-        """Arguments that have nothing but zeros whenever the kernel starts, since what is run before it sees to that."""
+        """Arguments that the hooks before each launch fill with zeros."""
         filled = {name: self._copied(each) for name, each in given.items() if isinstance(each, self._torch.Tensor)}
         for each in filled.values():
             each.fill_(3)
@@ -317,7 +336,11 @@ class _Watch:
             ],
             "constants": constants,
             "options": options,
-            "heuristics": [name for name in known.heuristics if name in constants],
+            "heuristics": {
+                name: self._rule_cases(kernel.__name__, name, given, constants)
+                for name in known.heuristics
+                if name in constants
+            },
             **tried,
             "own": tensors,
             "function": kernel,
@@ -343,6 +366,22 @@ class _Watch:
             except Exception:  # noqa: S112 - it may refuse what nobody meant
                 continue
             found.append([other, [int(each) for each in numbers]])
+        return found
+
+    def _rule_cases(
+        self, kernel: str, name: str, given: dict[str, Any], constants: dict[str, Any]
+    ) -> list[tuple[dict[str, int], bool | int]]:
+        """What a constant that a function computes would be with other constants and other whole arguments."""
+        rule = self._rules.get(kernel, {}).get(name)
+        found = []
+        for other in (*_other_values(constants), *_other_sizes(given, constants)) if rule is not None else ():
+            try:
+                value = rule({**given, **other})
+            except Exception:  # noqa: S112 - it may refuse what nobody meant
+                continue
+            if not isinstance(value, bool | int):
+                return []
+            found.append((other, value))
         return found
 
     def _role(
@@ -534,13 +573,19 @@ class _Watch:
         self._run(kernel, grid=grid, warmup=False, **again)
         _, _, passed = self._launcher or ("", {}, {})
         values = [
-            drawn[each["name"]].reshape(each["shape"]) if "name" in each else passed[each["given"]] for each in call
+            self._in_row(drawn[each["name"]], each["shape"]) if "name" in each else passed[each["given"]]
+            for each in call
         ]
         named = {each["as"]: value for each, value in zip(call, values, strict=True) if each["as"]}
         results = self._results(function, [] if named else values, named)
         return bool(results) and all(
             self._is_near(results[place], again[name]) for name, place in zip(outputs, places, strict=True)
         )
+
+    def _in_row(self, value: Any, shape: list[int]) -> Any:
+        """The memory of a tensor without gaps, which need not be contiguous, as a contiguous one."""
+        steps = self._torch.empty(shape, device="meta").stride()
+        return self._torch.as_strided(value, shape, steps, value.storage_offset())
 
     def _drawn(self, value: Any) -> Any:
         """As the problem draws it: what is kept stays; floats are from a normal distribution, or from their range."""
@@ -576,7 +621,8 @@ class _Watch:
         needed = [name for name, each in parameters.items() if each.default is inspect.Parameter.empty]
         by_name = set(needed) <= set(given)
         taken = [name for name in parameters if name in given] if by_name else list(given)[: len(parameters)]
-        is_named = by_name and taken != list(parameters)[: len(taken)]
+        has_names = any(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in taken if by_name)
+        is_named = by_name and (has_names or taken != list(parameters)[: len(taken)])
         call: list[Any] = []
         for each in taken:
             told = self._told(given[each], own)
@@ -591,7 +637,7 @@ class _Watch:
             return {"value": repr(value)} if self._is_literal(value) else None
         same = (each for each, tensor in own.items() if tensor.data_ptr() == value.data_ptr())
         name = next(same, None)
-        if name is None or not value.is_contiguous() or own[name].numel() != value.numel():
+        if name is None or not value.is_contiguous() or self._reach(own[name]) != value.numel():
             return None
         return {"name": name, "shape": list(value.shape)}
 

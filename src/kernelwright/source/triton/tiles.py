@@ -75,10 +75,8 @@ def constant_uses(text: str, kernel: str) -> dict[str, Literal["extent", "case",
     for node in (each for statement in function.body for each in ast.walk(statement)):
         if isinstance(node, ast.Call) and _called(node) not in _OF_NUMBERS:
             extents |= _names_in(*node.args, *(each.value for each in node.keywords))
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            extents |= _names_in(node.value)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
-            extents |= _names_in(node.value)
+        elif isinstance(node, ast.AnnAssign) or (isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)):
+            extents |= _names_in(node.value or node.target)
         elif isinstance(node, ast.Compare) and all(isinstance(each, ast.Constant) for each in node.comparators):
             cases |= {node.left.id} if isinstance(node.left, ast.Name) else set()
     names = _arguments(function)
