@@ -111,6 +111,17 @@ def _splat(interpreter: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
     return splat
 
 
+def _leave_to_tensors(language: Any) -> None:
+    """Let a global `tl.constexpr` and a tensor make a tensor, as in a build; else functions refuse what they make."""
+
+    def left(plain: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, other: NotImplemented if isinstance(other, language.tensor) else plain(self, other)
+
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lt", "le", "gt", "ge"):
+        plain = getattr(language.constexpr, f"__{name}__")
+        setattr(language.constexpr, f"__{name}__", left(plain))
+
+
 def start_interpreter() -> Any:
     """Triton's interpreter as a module; kernels of files that are imported from now on are run by it.
 
@@ -127,6 +138,7 @@ def start_interpreter() -> Any:
         builder = names["InterpreterBuilder"]
         builder.create_dot = _dot(interpreter, builder.create_dot)
         builder.create_splat = _splat(interpreter, builder.create_splat)
+        _leave_to_tensors(interpreter.tl)
         extra = "triton.language.extra"
         give_libdevice(interpreter, [require(f"{extra}{each}.libdevice", purpose=_PURPOSE) for each in ("", ".cuda")])
     stand_in()

@@ -349,6 +349,7 @@ class _Watch:
 
     def _failed(self, kernel: Any, error: Exception) -> ReferenceFailed:
         told = str(error.__cause__ or error)
+        told = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}..."
         hint = "correct that line, or give the launching function arguments that the kernel takes"
         if "leaves the memory" in told:
             hint = "memory by its address in an array cannot be an argument; else correct a mask or a shape there"
