@@ -38,7 +38,7 @@ def _failure(error: BaseException, file: Path, doing: str) -> ReferenceFailed:
         return _described(error, file, doing)
     except BaseException as another:  # an exception's text and fields are the user's code again
         shown = f"{type(error).__name__}, whose text cannot be had: that raised {type(another).__name__}"
-        return ReferenceFailed(f"{doing} raised {shown}", location=_place(error, file))
+        return ReferenceFailed(f"{doing} raised {shown}", location=place_of(error, file))
 
 
 def _described(error: BaseException, file: Path, doing: str) -> ReferenceFailed:
@@ -52,11 +52,20 @@ def _described(error: BaseException, file: Path, doing: str) -> ReferenceFailed:
     if len(text) > MAX_SHOWN:
         text = f"{text[:MAX_SHOWN]}..."
     shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return ReferenceFailed(f"{doing} raised {shown}", hint=hint, location=_place(error, file))
+    return ReferenceFailed(f"{doing} raised {shown}", hint=hint, location=place_of(error, file))
 
 
-def _place(error: BaseException, file: Path) -> Location:
-    return _innermost(error.__traceback__, file) or Location(shown_path(file))
+def place_of(error: BaseException, file: Path) -> Location:
+    """The innermost line of the user's files that an error came through; of its cause's where others raised it."""
+    cause = error.__cause__ if not _is_raised_in(error.__traceback__, file) else None
+    deeper = _innermost(cause.__traceback__, file) if cause is not None else None
+    return deeper or _innermost(error.__traceback__, file) or Location(shown_path(file))
+
+
+def _is_raised_in(traceback: TracebackType | None, file: Path) -> bool:
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and Path(traceback.tb_frame.f_code.co_filename).parent == file.parent
 
 
 def _innermost(traceback: TracebackType | None, file: Path) -> Location | None:

@@ -96,6 +96,32 @@ def _dot(interpreter: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
     return dot
 
 
+def _splat(interpreter: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A number's comparison as a block of truth values: the interpreter makes it one of the numbers' type.
+
+    Newer versions refuse such a block as a mask.
+    """
+
+    def splat(self: Any, *given: Any) -> Any:
+        made = plain(self, *given)
+        if any(isinstance(each, interpreter.TensorHandle) and each.data.dtype == np.bool_ for each in given):
+            return interpreter.TensorHandle(made.data.astype(np.bool_), interpreter.tl.int1)
+        return made
+
+    return splat
+
+
+def _leave_to_tensors(language: Any) -> None:
+    """Let a global `tl.constexpr` and a tensor make a tensor, as in a build; else functions refuse what they make."""
+
+    def left(plain: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, other: NotImplemented if isinstance(other, language.tensor) else plain(self, other)
+
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lt", "le", "gt", "ge"):
+        plain = getattr(language.constexpr, f"__{name}__")
+        setattr(language.constexpr, f"__{name}__", left(plain))
+
+
 def start_interpreter() -> Any:
     """Triton's interpreter as a module; kernels of files that are imported from now on are run by it.
 
@@ -109,7 +135,10 @@ def start_interpreter() -> Any:
     names = vars(interpreter)
     if not isinstance(names["_implicit_cvt"], functools.partial):
         names["_implicit_cvt"] = functools.partial(_argument, interpreter, names["_implicit_cvt"])
-        names["InterpreterBuilder"].create_dot = _dot(interpreter, names["InterpreterBuilder"].create_dot)
+        builder = names["InterpreterBuilder"]
+        builder.create_dot = _dot(interpreter, builder.create_dot)
+        builder.create_splat = _splat(interpreter, builder.create_splat)
+        _leave_to_tensors(interpreter.tl)
         extra = "triton.language.extra"
         give_libdevice(interpreter, [require(f"{extra}{each}.libdevice", purpose=_PURPOSE) for each in ("", ".cuda")])
     stand_in()

@@ -34,7 +34,8 @@ class WatchedCall:
     """Beside constants, in the kernel's order: `name`, `kind` (`tensor`, or a number's type), and what it was."""
     constants: Mapping[str, Any]
     options: Mapping[str, int]
-    heuristics: tuple[str, ...]
+    heuristics: Mapping[str, tuple[tuple[Mapping[str, int], bool | int], ...]]
+    """Constants that `@triton.heuristics` computes, and what they would be with other constants and whole arguments."""
     tried: Mapping[str, tuple[int, ...]]
     """Constants that say how the work is cut, and the values with which the call wrote the same."""
     tried_grids: tuple[tuple[Mapping[str, int], tuple[int, ...]], ...]
@@ -118,7 +119,7 @@ def watch_call(path: Path, example: Path | None = None) -> WatchedCall:
         arguments=tuple(found["arguments"]),
         constants=found["constants"],
         options=found["options"],
-        heuristics=tuple(found["heuristics"]),
+        heuristics={name: tuple(cases) for name, cases in found["heuristics"].items()},
         tried={name: tuple(values) for name, values in found["tried"].items()},
         tried_grids=tuple((values, tuple(numbers)) for values, numbers in found["tried_grids"]),
         coupled=found["coupled"],

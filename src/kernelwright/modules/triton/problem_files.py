@@ -20,6 +20,7 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.toml.file import read_text
 from kernelwright.problem.toml.writing import inline_toml
 from kernelwright.source.triton.reading import OPTIONS
+from kernelwright.source.triton.tiles import constant_uses
 from kernelwright.space.parameter import Parameter
 from kernelwright.template.header import Header, launch_step, strip_header
 
@@ -35,15 +36,15 @@ class _Sizes:
 
     values: Mapping[str, int]
 
-    def text(self, number: int) -> str:
-        """A number as the first size of that value, a product of two, or itself."""
+    def text(self, number: int, *, is_flat: bool = True) -> str:
+        """A number as the first size of that value, a product of two, or itself; a square only of what `is_flat`."""
         if number <= 1:
             return str(number)
         for name, value in self.values.items():
             if value == number:
                 return name
         for (first, one), (second, other) in itertools.combinations_with_replacement(self.values.items(), 2):
-            if one * other == number:
+            if one * other == number and (is_flat or first != second):
                 return f"{first} * {second}"
         return str(number)
 
@@ -91,7 +92,8 @@ def files_of(call: WatchedCall) -> tuple[dict[str, bytes], tuple[str, ...]]:
 
 
 def _is_kept(each: Mapping[str, Any]) -> bool:
-    return each["kind"] == "tensor" and each["values"] is not None and each["role"] != "output"
+    is_read = each["kind"] == "tensor" and each["role"] != "output" and not each["is_zeroed"]
+    return is_read and each["values"] is not None
 
 
 def _values_file(each: Mapping[str, Any]) -> str:
@@ -147,9 +149,10 @@ def _sizes(call: WatchedCall) -> _Sizes:
         for each in call.arguments
         if each["kind"] == "int" and "stride" not in each["name"].lower() and each["value"] > 1
     }
-    numbers = [extent for each in call.arguments if each["kind"] == "tensor" for extent in each["shape"]]
-    for number in (*numbers, *(call.grid if not call.other_grids else ())):
-        if number > 1 and _Sizes(found).text(number) == str(number):
+    shapes = [each["shape"] for each in call.arguments if each["kind"] == "tensor"]
+    numbers = [(extent, len(shape) == 1) for shape in shapes for extent in shape]
+    for number, is_flat in (*numbers, *((each, False) for each in (call.grid if not call.other_grids else ()))):
+        if number > 1 and _Sizes(found).text(number, is_flat=is_flat) == str(number):
             found[next(name for index in itertools.count() if (name := f"size{index}") not in found)] = number
     return _Sizes(found)
 
@@ -162,18 +165,26 @@ def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
     defines: dict[str, Expression] = {}
     notes: list[str] = []
     tuned, unknown = _tuned(call, sizes)
+    uses = constant_uses(read_text(call.file, what="the kernel source"), call.kernel)
     notes += [
         f"{name} stays as it is in the example: no formula was found for what the grid does with it" for name in unknown
     ]
     for name, value in call.constants.items():
         if name in tuned:
             parameters.append(_parameter(call, name))
+        elif rule := _rule(call, name, sizes, tuned):
+            defines[name] = Expression.parse(rule)
+            notes.append(f"{name} = {rule} is a guess: @triton.heuristics gave the same in the sizes that were tried")
         elif call.coupled.get(name) in tuned:
             defines[name] = Expression.parse(call.coupled[name])
             notes.append(f"{name} = {call.coupled[name]} is a guess: the call fails with another value of it alone")
-        elif isinstance(value, int) and not isinstance(value, bool) and (size := _power_of(name, value, sizes)):
-            defines[name] = Expression.parse(f"next_power_of_two({size})")
-            notes.append(f"{name} = next_power_of_two({size}) is a guess")
+        elif (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and (size := _of_a_size(uses.get(name, ""), name, value, sizes))
+        ):
+            defines[name] = Expression.parse(size)
+            notes.append(f"{name} = {size} is a guess")
         else:
             is_text = value is None or (isinstance(value, float) and not math.isfinite(value))
             defines[name] = Expression.parse(repr(str(value) if is_text else value))
@@ -182,10 +193,16 @@ def _header(call: WatchedCall, sizes: _Sizes) -> tuple[Header, list[str]]:
         default = int(call.options.get(name) or _DEFAULTS[name])
         known = {*usual, default, *(int(each[name]) for each in call.configs if name in each)}
         parameters.append(Parameter(name, tuple(sorted(known)), default))
-    if call.heuristics:
-        notes.append(f"{', '.join(call.heuristics)} came from @triton.heuristics and are fixed here as in the example")
+    fixed = [name for name in call.heuristics if name not in tuned and not _rule(call, name, sizes, tuned)]
+    if fixed:
+        notes.append(f"{', '.join(fixed)} came from @triton.heuristics and are fixed here as in the example")
     if len(call.configs) > 1:
-        notes.append(f"the baseline is the first of {len(call.configs)} configurations of @triton.autotune")
+        notes.append(
+            f"the baseline is the first of {len(call.configs)} configurations of @triton.autotune, after its pruning"
+        )
+    zeroed = [each["name"] for each in _passed(call) if each.get("is_zeroed") and each["role"] == "inout"]
+    if zeroed:
+        notes.append(f"{', '.join(zeroed)} start from zeros in each launch, as the autotuner's hooks see to it")
     grid = [_extent(call, axis, sizes, tuned) or str(extent) for axis, extent in enumerate(call.grid)]
     notes += [
         f"grid[{axis}] = {text} is a guess"
@@ -236,17 +253,45 @@ def _values(value: int, listed: list[int]) -> tuple[int, ...]:
         return tuple(sorted(known))
     low, high = min(known), max(known)
     if listed:
-        return tuple(sorted({*known, *((low // 2,) if low >= 2 and low != 16 else ()), 2 * high}))
+        between = (low << by for by in range((high // low).bit_length() + 1))
+        return tuple(sorted({*known, *((low // 2,) if low >= 2 and low != 16 else ()), *between}))
     wider = (value // 4, value // 2, value, 2 * value, 4 * value)  # a guess
     return tuple(each for each in wider if each >= min(16, value))
 
 
-def _power_of(name: str, value: int, sizes: _Sizes) -> str | None:
-    """The size whose next power of two a constant is; strides are what they are."""
-    if value < 2 or value & (value - 1) or "stride" in name.lower():
+def _of_a_size(use: str, name: str, value: int, sizes: _Sizes) -> str | None:
+    """The size that a constant is, or whose next power of two it is; strides and cases are what they are."""
+    if value < 2 or use == "case" or "stride" in name.lower():
         return None
-    found = [name for name, size in sizes.values.items() if value // 2 < size <= value]
-    return found[-1] if found else None
+    if value & (value - 1) or use == "number":
+        return next((size for size, number in sizes.values.items() if number == value), None)
+    found = [size for size, number in sizes.values.items() if value // 2 < number <= value]
+    return f"next_power_of_two({found[-1]})" if found else None
+
+
+def _rule(call: WatchedCall, name: str, sizes: _Sizes, tuned: list[str]) -> str | None:
+    """What `@triton.heuristics` computes a constant by, as an expression; None: it is none that is known, or fixed."""
+    known = {**sizes.values, **{each: call.constants[each] for each in tuned}}
+    cases = [case for case in call.heuristics.get(name, ()) if case[0].keys() <= known.keys()]
+    value = call.constants[name]
+    if all(found == value for _, found in cases):
+        return None
+    for text in _rules(list(sizes.values), tuned, is_asked=isinstance(value, bool)):
+        expression = Expression.parse(text)
+        if all(expression.evaluate({**known, **other}) == found for other, found in (({}, value), *cases)):
+            return text
+    return None
+
+
+def _rules(sizes: list[str], tuned: list[str], *, is_asked: bool) -> Iterator[str]:
+    products = (f"({one} * {other})" for one, other in itertools.combinations(tuned, 2))
+    both = list(itertools.product(sizes, [*tuned, *products, "16", *sizes]))
+    if not is_asked:
+        yield from (f"next_power_of_two({size})" for size in sizes)
+        yield from (form.format(one, other) for one, other in both for form in ("ceil_div({}, {})", "min({}, {})"))
+        return
+    yield from (form.format(one, other) for one, other in both for form in ("{} % {} == 0", "{} % {} != 0"))
+    yield from (f"{one} {sign} {other}" for one, other in both for sign in ("<=", "<", ">", ">="))
 
 
 def _extent(call: WatchedCall, axis: int, sizes: _Sizes, tuned: list[str]) -> str | None:
@@ -325,7 +370,9 @@ def _argument(each: Mapping[str, Any], sizes: _Sizes) -> str:
 
 def _drawn(each: Mapping[str, Any]) -> Iterator[str]:
     kind = DTYPES[each["dtype"]].kind
-    if _is_kept(each):
+    if each["is_zeroed"]:
+        yield "value = 0"
+    elif _is_kept(each):
         yield f"file = {inline_toml(_values_file(each))}"
     elif kind in ("int", "uint"):
         yield f"range = [{int(each['low'])}, {int(each['high'])}]"

@@ -23,7 +23,7 @@ from kernelwright.backend.interpreter.accesses import accesses
 from kernelwright.backend.interpreter.session import limit_memory, start_interpreter
 from kernelwright.errors import Location, ReferenceFailed
 from kernelwright.modules.triton.trials import is_block, tried_values
-from kernelwright.problem.user_code import blamed_on_user
+from kernelwright.problem.user_code import blamed_on_user, place_of
 from kernelwright.source.triton.reading import OPTIONS, TritonKernel, read_triton
 
 FACTORY = f"{__name__}:make_watch"
@@ -144,6 +144,20 @@ def _other_values(constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
         yield {first: max(1, one // 8), second: max(1, other // 4)}
 
 
+def _prepare(tuner: Any, config: Any, given: dict[str, Any]) -> None:
+    """What an autotuner does before it launches a configuration that it has chosen."""
+    tuner.pre_hook(given, reset_only=True)
+    if config.pre_hook is not None:
+        config.pre_hook(given)
+
+
+def _other_sizes(given: Mapping[str, Any], constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+    """Each whole argument a little larger and smaller, doubled, halved, and such that most blocks divide it."""
+    for name, value in given.items():
+        if type(value) is int and value > 1 and name not in constants and name not in OPTIONS:
+            yield from ({name: other} for other in (value + 1, value - 1, 2 * value, value // 2, 1 << 16))
+
+
 class _Enough(BaseException):
     """A kernel is launched again: what was to be seen was seen. No `Exception`, since the example may catch those."""
 
@@ -172,11 +186,15 @@ class _Watch:
         """The file with the example."""
         self._first: tuple[Any, dict[str, Any], dict[str, Any], tuple[int, ...]] = (None, {}, {}, ())
         """Kernel, arguments, what tensors among them were before, and the grid."""
-        self._failure: str | None = None
-        """Of a launch, in words."""
+        self._failure: ReferenceFailed | None = None
+        """Of a launch."""
         self._seen: dict[str, dict[str, Any]] = {}
         """By kernel, its first launch."""
         self._configs: dict[str, list[dict[str, Any]]] = {}
+        self._rules: dict[str, dict[str, Callable[..., Any]]] = {}
+        """By kernel, what `@triton.heuristics` computes constants by."""
+        self._zeroed: dict[str, frozenset[str]] = {}
+        """By kernel, arguments that its autotuner's hooks set to zero before each launch."""
         self._run = interpreter.InterpretedFunction.run
         self._wrap_launches(interpreter)
         self._wrap_functions(spared)
@@ -226,7 +244,16 @@ class _Watch:
         return recorded
 
     def _wrap_launches(self, interpreter: Any) -> None:
-        from triton.runtime.autotuner import Autotuner
+        from triton.runtime.autotuner import Autotuner, Heuristics
+
+        compute = Heuristics.run
+
+        def computed(rules: Any, *args: Any, **kwargs: Any) -> Any:
+            kernel = rules.fn
+            while not isinstance(kernel, interpreter.InterpretedFunction):
+                kernel = kernel.fn
+            self._rules.setdefault(kernel.__name__, {}).update(rules.values)
+            return compute(rules, *args, **kwargs)
 
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             given = self._named_values(kernel, args, kwargs)
@@ -239,15 +266,26 @@ class _Watch:
 
         def first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
             """The first configuration: nothing can be timed here."""
-            name = tuner.base_fn.__name__
-            self._configs[name] = [each.all_kwargs() for each in tuner.configs]
-            config = tuner.configs[0]
-            if config.pre_hook is not None:
-                config.pre_hook({**dict(zip(tuner.arg_names, args, strict=False)), **kwargs, **config.all_kwargs()})
-            return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+            name, tuner.nargs = tuner.base_fn.__name__, dict(zip(tuner.arg_names, args, strict=False))
+            kept = tuner.prune_configs(kwargs)
+            rest = [each for each in tuner.configs if each not in kept]
+            self._configs[name] = [each.all_kwargs() for each in (*kept, *rest)]
+            given = {**tuner.nargs, **kwargs, **kept[0].all_kwargs()}
+            self._zeroed[name] = self._zeroed_by(tuner, kept[0], given)
+            _prepare(tuner, kept[0], given)
+            return tuner.fn.run(*args, **kwargs, **kept[0].all_kwargs())
 
         interpreter.InterpretedFunction.run = run
         Autotuner.run = first
+        Heuristics.run = computed
+
+    def _zeroed_by(self, tuner: Any, config: Any, given: dict[str, Any]) -> frozenset[str]:
+        """Arguments that the hooks before each launch fill with zeros."""
+        filled = {name: self._copied(each) for name, each in given.items() if isinstance(each, self._torch.Tensor)}
+        for each in filled.values():
+            each.fill_(3)
+        _prepare(tuner, config, {**given, **filled})
+        return frozenset(name for name, each in filled.items() if each.numel() and not bool(each.any()))
 
     def _is_wanted(self, kernel: str) -> bool:
         """Whether it is the kernel that was named, or calls it; without such a name any of the file."""
@@ -271,7 +309,7 @@ class _Watch:
             with accesses(self._interpreter, tensors) as seen:
                 result = self._run(kernel, grid=numbers, warmup=False, **given)
         except Exception as error:  # the example may catch it and say less
-            self._failure = f"{kernel.__name__} fails in Triton's interpreter: {error.__cause__ or error}"
+            self._failure = self._failed(kernel, error)
             raise
         if self._calls:
             self._launcher = self._calls[0]
@@ -284,6 +322,7 @@ class _Watch:
         options = {name: given[name] for name in OPTIONS if given.get(name) is not None}
         roles = {name: self._role(kernel, given, before, name, changed, numbers, tensors) for name in changed}
         runtime = [each.name for each in known.parameters if not each.is_constexpr]
+        zeroed = self._zeroed.get(kernel.__name__, ())
         constants = {each.name: given[each.name] for each in known.parameters if each.is_constexpr}
         other_grids = self._other_grids(grid, given, constants)
         tried = self._tried(kernel, given, tensors, {"constants": constants, "changed": changed, "other": other_grids})
@@ -291,15 +330,33 @@ class _Watch:
             "kernel": kernel.__name__,
             "grid": [int(each) for each in numbers],
             "other_grids": other_grids,
-            "arguments": [self._argument(name, given.get(name), before.get(name), roles) for name in runtime],
+            "arguments": [
+                self._argument(name, given.get(name), before.get(name), roles, is_zeroed=name in zeroed)
+                for name in runtime
+            ],
             "constants": constants,
             "options": options,
-            "heuristics": [name for name in known.heuristics if name in constants],
+            "heuristics": {
+                name: self._rule_cases(kernel.__name__, name, given, constants)
+                for name in known.heuristics
+                if name in constants
+            },
             **tried,
             "own": tensors,
             "function": kernel,
         }
         return result
+
+    def _failed(self, kernel: Any, error: Exception) -> ReferenceFailed:
+        told = str(error.__cause__ or error)
+        told = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}..."
+        hint = "correct that line, or give the launching function arguments that the kernel takes"
+        if "leaves the memory" in told:
+            hint = "memory by its address in an array cannot be an argument; else correct a mask or a shape there"
+        elif "Block pointers have been removed" in told:
+            hint = "write tl.make_tensor_descriptor there, or install an earlier Triton"
+        place = place_of(error, Path(str(self._module.__file__)))
+        return ReferenceFailed(f"{kernel.__name__!r} fails in Triton's interpreter: {told}", hint=hint, location=place)
 
     def _other_grids(self, grid: Any, given: dict[str, Any], constants: dict[str, Any]) -> list[list[Any]]:
         """What the grid would be with other constants, where it is computed from them."""
@@ -310,6 +367,22 @@ class _Watch:
             except Exception:  # noqa: S112 - it may refuse what nobody meant
                 continue
             found.append([other, [int(each) for each in numbers]])
+        return found
+
+    def _rule_cases(
+        self, kernel: str, name: str, given: dict[str, Any], constants: dict[str, Any]
+    ) -> list[tuple[dict[str, int], bool | int]]:
+        """What a constant that a function computes would be with other constants and other whole arguments."""
+        rule = self._rules.get(kernel, {}).get(name)
+        found = []
+        for other in (*_other_values(constants), *_other_sizes(given, constants)) if rule is not None else ():
+            try:
+                value = rule({**given, **other})
+            except Exception:  # noqa: S112 - it may refuse what nobody meant
+                continue
+            if not isinstance(value, bool | int):
+                return []
+            found.append((other, value))
         return found
 
     def _role(
@@ -371,7 +444,9 @@ class _Watch:
         first, second = (each.detach().contiguous().view(-1).view(self._torch.uint8) for each in (one, other))
         return bool(self._torch.equal(first, second))
 
-    def _argument(self, name: str, value: Any, before: Any, roles: Mapping[str, str]) -> dict[str, Any]:
+    def _argument(
+        self, name: str, value: Any, before: Any, roles: Mapping[str, str], *, is_zeroed: bool
+    ) -> dict[str, Any]:
         if not isinstance(value, self._torch.Tensor):
             kind = type(value).__name__
             return {
@@ -388,7 +463,9 @@ class _Watch:
             "shape": list(value.shape) if value.is_contiguous() else [self._reach(value)],
             "is_contiguous": value.is_contiguous(),
             "role": roles.get(name, "input"),
-            "is_finite": bool(numbers.isfinite().all()) and bool(value.detach().double().isfinite().all()),
+            "is_zeroed": is_zeroed,
+            "is_finite": bool(value.detach().double().isfinite().all())
+            and (roles.get(name) == "output" or bool(numbers.isfinite().all())),
             "low": float(finite.min()) if finite.numel() else 0.0,
             "high": float(finite.max()) if finite.numel() else 0.0,
             "values": self._values(before),
@@ -415,12 +492,9 @@ class _Watch:
     def document(self, file: Path, example: str) -> dict[str, Any]:
         """What was seen of the one kernel."""
         if not self._seen:
-            nothing = f"{example}() launched no kernel of {file.name}, and gave {repr(self._given)[:_SHOWN]}"
-            raise ReferenceFailed(
-                self._failure or nothing,
-                hint="memory by its address in an array cannot be an argument"
-                if "leaves the memory" in (self._failure or "")
-                else "call the function that launches it there, on arguments that it takes",
+            raise self._failure or ReferenceFailed(
+                f"{example}() launched no kernel of {file.name}, and gave {repr(self._given)[:_SHOWN]}",
+                hint="call the function that launches it there, on arguments that it takes",
                 location=Location(file),
             )
         if len(self._seen) > 1:
@@ -494,18 +568,25 @@ class _Watch:
         The example's may have a form, such as zeros above a diagonal, that numbers which a problem draws have not.
         """
         kernel, given, before, grid = self._first
-        drawn = {name: self._drawn(value) for name, value in before.items()}
+        zeroed = self._zeroed.get(kernel.__name__, ())
+        drawn = {name: value if name in zeroed else self._drawn(value) for name, value in before.items()}
         again = {**given, **{name: self._copied(value) for name, value in drawn.items()}}
         self._run(kernel, grid=grid, warmup=False, **again)
         _, _, passed = self._launcher or ("", {}, {})
         values = [
-            drawn[each["name"]].reshape(each["shape"]) if "name" in each else passed[each["given"]] for each in call
+            self._in_row(drawn[each["name"]], each["shape"]) if "name" in each else passed[each["given"]]
+            for each in call
         ]
         named = {each["as"]: value for each, value in zip(call, values, strict=True) if each["as"]}
         results = self._results(function, [] if named else values, named)
         return bool(results) and all(
             self._is_near(results[place], again[name]) for name, place in zip(outputs, places, strict=True)
         )
+
+    def _in_row(self, value: Any, shape: list[int]) -> Any:
+        """The memory of a tensor without gaps, which need not be contiguous, as a contiguous one."""
+        steps = self._torch.empty(shape, device="meta").stride()
+        return self._torch.as_strided(value, shape, steps, value.storage_offset())
 
     def _drawn(self, value: Any) -> Any:
         """As the problem draws it: what is kept stays; floats are from a normal distribution, or from their range."""
@@ -541,7 +622,8 @@ class _Watch:
         needed = [name for name, each in parameters.items() if each.default is inspect.Parameter.empty]
         by_name = set(needed) <= set(given)
         taken = [name for name in parameters if name in given] if by_name else list(given)[: len(parameters)]
-        is_named = by_name and taken != list(parameters)[: len(taken)]
+        has_names = any(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in taken if by_name)
+        is_named = by_name and (has_names or taken != list(parameters)[: len(taken)])
         call: list[Any] = []
         for each in taken:
             told = self._told(given[each], own)
@@ -556,7 +638,7 @@ class _Watch:
             return {"value": repr(value)} if self._is_literal(value) else None
         same = (each for each, tensor in own.items() if tensor.data_ptr() == value.data_ptr())
         name = next(same, None)
-        if name is None or not value.is_contiguous() or own[name].numel() != value.numel():
+        if name is None or not value.is_contiguous() or self._reach(own[name]) != value.numel():
             return None
         return {"name": name, "shape": list(value.shape)}
 

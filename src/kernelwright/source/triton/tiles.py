@@ -15,10 +15,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 _ACCESSES = {"load": 1, "store": 2}
 """By function the position of its mask; what is atomic has it where a store has."""
 _MADE_OF_A_SIZE = ("zeros", "full")
+_OF_NUMBERS = (*_ACCESSES, "range", "static_range", "cdiv", "where", "min", "max", "minimum", "maximum", "sqrt", "to")
+"""Functions none of whose numbers is an extent; `to` is a method."""
 
 
 def tile_constants(text: str, kernel: str) -> tuple[str, ...]:
@@ -55,6 +58,33 @@ def block_constants(text: str, kernel: str) -> tuple[str, ...]:
     pairs = [pair for each in products for pair in ((each.left, each.right), (each.right, each.left))]
     names = {one.id for one, other in pairs if isinstance(one, ast.Name) and is_of_a_program(other)}
     return tuple(name for name in _arguments(function) if name in names)
+
+
+def constant_uses(text: str, kernel: str) -> dict[str, Literal["extent", "case", "number"]]:
+    """What a kernel's arguments are there: maybe extents of blocks, names of cases, or numbers in its arithmetic alone.
+
+    An extent is a power of two; what goes to a function of the file, or gets another name, may be one. A case is told
+    from others, `WIDTH == 4`.
+
+    Args:
+        text: of a file that `read_triton` takes.
+        kernel: the name of its function.
+    """
+    function = _function(text, kernel)
+    extents, cases = set[str](), set[str]()
+    for node in (each for statement in function.body for each in ast.walk(statement)):
+        if isinstance(node, ast.Call) and _called(node) not in _OF_NUMBERS:
+            extents |= _names_in(*node.args, *(each.value for each in node.keywords))
+        elif isinstance(node, ast.AnnAssign) or (isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)):
+            extents |= _names_in(node.value or node.target)
+        elif isinstance(node, ast.Compare) and all(isinstance(each, ast.Constant) for each in node.comparators):
+            cases |= {node.left.id} if isinstance(node.left, ast.Name) else set()
+    names = _arguments(function)
+    return {each: "extent" if each in extents else "case" if each in cases else "number" for each in names}
+
+
+def _names_in(*parts: ast.AST) -> set[str]:
+    return {each.id for part in parts for each in ast.walk(part) if isinstance(each, ast.Name)}
 
 
 def _function(text: str, kernel: str) -> ast.FunctionDef:

@@ -68,7 +68,7 @@ def _compile_entry(unit: BuildUnit, module: ModuleType, entry: str) -> TritonBui
     jit = require("triton.runtime.jit", purpose=_PURPOSE)
     kernel = find_kernel(module, entry, unit.file_name, jit.JITFunction)
     options, constants = constants_of(unit, kernel.arg_names)
-    compiled, log = _compiled(kernel, launch_arguments(unit, entry), constants, options, entry)
+    compiled, log = _compiled(unit, kernel, constants, options, entry)
     launch = _launch(compiled, _arguments(kernel, constants))
     figures = _figures(compiled, launch, log)
     _check_limits(compiled, entry)
@@ -189,10 +189,11 @@ def _constant(text: str) -> object:
 
 
 def _compiled(
-    kernel: Any, arguments: Sequence[object], constants: Mapping[str, object], options: Mapping[str, object], entry: str
+    unit: BuildUnit, kernel: Any, constants: Mapping[str, object], options: Mapping[str, object], entry: str
 ) -> tuple[Any, str]:
     """What the JIT's compiler gave, and what the assembler said."""
     jit = require("triton.runtime.jit", purpose=_PURPOSE)
+    arguments = launch_arguments(unit, entry)
     values = [jit.MockTensor(each[1:]) if isinstance(each, str) else each for each in arguments]
     said = io.StringIO()
     try:
@@ -201,7 +202,9 @@ def _compiled(
             compiled = kernel.warmup(grid=(1,), **given)
     except Exception as error:  # of whatever kind Triton, its LLVM or the assembler raises
         text = _text(error)
-        raise BuildFailed(f"Triton refuses {entry!r}: {_last_line(text)}", f"{said.getvalue()}{text}") from error
+        line = _line_told(error, unit.source)
+        place = f", line {line} of {unit.file_name}" if line else ""
+        raise BuildFailed(f"Triton refuses {entry!r}{place}: {_last_line(text)}", f"{said.getvalue()}{text}") from error
     return compiled, said.getvalue()
 
 
@@ -231,6 +234,17 @@ def _text(error: BaseException) -> str:
         error = error.__cause__
         causes.append(f"{type(error).__name__}: {error}")
     return "\n".join(causes)
+
+
+def _line_told(error: BaseException | None, source: str) -> int | None:
+    """The line of a file that Triton refuses, which it counts from the begin of the innermost function; None: unknown."""
+    found = None
+    while error is not None:
+        function, node = getattr(error, "src", None), getattr(error, "node", None)
+        if isinstance(function, str) and function and function in source and hasattr(node, "lineno"):
+            found = source[: source.index(function)].count("\n") + int(node.lineno)
+        error = error.__cause__
+    return found
 
 
 def _last_line(text: str) -> str:
