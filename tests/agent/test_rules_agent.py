@@ -25,6 +25,7 @@ from kernelwright.agent.rules.landscape import findings
 from kernelwright.agent.rules.subjects import subject_of
 from kernelwright.agent.written import written_template
 from kernelwright.errors import InfrastructureError
+from kernelwright.optimization.ahead import work_ahead
 from kernelwright.problem.config import Config
 from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
@@ -69,6 +70,14 @@ class Broken(Adding):
 
     def apply(self, subject: Subject) -> Rewrite | NotApplicable:
         raise self.error
+
+
+class Counting(Adding):
+    count = 0
+
+    def apply(self, subject: Subject) -> Rewrite | NotApplicable:
+        self.count += 1
+        return super().apply(subject)
 
 
 @pytest.fixture
@@ -123,6 +132,33 @@ def test_what_is_written_loads_as_a_template_and_can_be_built_upon(loaded: Loade
     again = agent.plan(PlanContext(context.task, context.tree, context.node, draft.written))
     assert [idea.key for idea in again.ideas] == ["b"]
     assert again.refused["a"] == "it was applied before"
+
+
+def test_what_is_planned_ahead_is_the_plan_and_is_not_made_again(loaded: Loaded) -> None:
+    tactics = [Counting("lift", 1.0, family="launch"), Counting("a"), Counting("b")]
+    context, agent = plan_context(loaded), RulesAgent(tactics)
+    for work in work_ahead(agent, context.task, [context.written], searcher="random"):
+        work()
+    counts = [each.count for each in tactics]
+    lifted = agent.template(TemplateContext(context.task, context.written))
+    assert isinstance(lifted, Draft)
+    plans = [agent.plan(dataclasses.replace(context, written=each)) for each in (context.written, lifted.written)]
+    assert [each.count for each in tactics[1:]] == counts[1:]
+    fresh = RulesAgent(tactics)
+    assert plans == [
+        fresh.plan(dataclasses.replace(context, written=each)) for each in (context.written, lifted.written)
+    ]
+    assert [each.key for each in plans[1].ideas] == ["a", "b"]
+
+
+def test_planning_ahead_tells_no_failure_and_the_plan_that_is_asked_for_does(loaded: Loaded) -> None:
+    tactic = Broken("bad")
+    tactic.error = MemoryError()
+    context, agent = plan_context(loaded), RulesAgent([tactic])
+    for work in work_ahead(agent, context.task, [context.written], searcher="random"):
+        work()
+    with pytest.raises(InfrastructureError, match="MemoryError"):
+        agent.plan(context)
 
 
 def test_an_unknown_idea_is_declined(loaded: Loaded) -> None:

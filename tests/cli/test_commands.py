@@ -23,6 +23,15 @@ from short_command import COMMAND
 COMMANDS = ((), ("doctor",), ("init",), ("tune",), ("resume",), ("report",), ("export",), ("show",), ("show", "runs"),
             ("show", "run"), ("show", "candidate"))  # fmt: skip
 
+AT_THE_END = (
+    "kernelwright.report.page",
+    "kernelwright.report.html.batch",
+    "kernelwright.export.run",
+    "kernelwright.llm.providers",
+    "kernelwright.tuning.untimed.interpret",
+)
+"""What writes reports and exports, talks to models, and checks without a device."""
+
 HEAVY = ("pyopencl", "torch", "cuda", "cupy", "numpy", "pandas", "sklearn", "scipy", "jinja2", "tree_sitter", "plotly")
 
 Call = Callable[..., tuple[int, str, str]]
@@ -75,6 +84,24 @@ for words in {COMMANDS!r}:
     except SystemExit as exit:
         assert exit.code == 0, (words, exit.code)
 loaded = [name for name in {HEAVY!r} if name in sys.modules]
+assert not loaded, loaded
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", ["optimize", "tune"])
+def test_a_run_begins_without_what_it_needs_at_its_end(command: str) -> None:
+    """In a fresh interpreter, up to the problem's file."""
+    program = f"""
+import sys
+from kernelwright.cli.main import main
+try:
+    main([{command!r}, "nowhere"])
+except SystemExit as exit:
+    assert exit.code == 2, exit.code
+assert "kernelwright.tuning.tune" in sys.modules
+loaded = [name for name in {AT_THE_END!r} if name in sys.modules]
 assert not loaded, loaded
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

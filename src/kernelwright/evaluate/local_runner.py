@@ -32,7 +32,7 @@ from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.persistent_state import ALLOW_ASSEMBLY, ASSEMBLY_NOTE, NOTHING, Kept, kept_by
 from kernelwright.evaluate.builds.pool import BuildFuture, BuildPool
 from kernelwright.evaluate.builds.render import plans_by_unit, render
-from kernelwright.evaluate.builds.scheduler import Turns
+from kernelwright.evaluate.builds.scheduler import Turns, done_beside
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.lock import DeviceLock
 from kernelwright.evaluate.device_queue.candidate import (
@@ -217,6 +217,8 @@ class LocalRunner:
         """The claims of the only lane's thread, in whose turn they are settled."""
         self._builds_ahead: dict[str, list[BuildFuture]] = {}
         """By candidate: what was begun before anyone asked for an evaluation."""
+        self._beside: tuple[Callable[[], None], ...] = ()
+        """To be done while the baseline is built and checked."""
         self._notes: list[str] = []
         self._measured_code = MeasuredCode()
         self._allowed = NOTHING
@@ -277,6 +279,22 @@ class LocalRunner:
             BaselineFailed: it does not build, run, or agree with the reference.
             ReferenceFailed: the reference is broken.
         """
+        works, self._beside = self._beside, ()
+        with done_beside(works) as end:
+            return self._calibrated(baseline, end if self._device.shares_host_cores else None, is_timed=is_timed)
+
+    def do_beside(self, works: Sequence[Callable[[], None]]) -> None:
+        """Have `works` done in another thread while `calibrate` builds and checks the baseline.
+
+        They are over when it ends. On a device that shares the host's cores none goes on while anything is timed:
+        those that have not begun by then are left out.
+        """
+        self._beside = tuple(works)
+
+    def _calibrated(
+        self, baseline: Candidate, end_beside: Callable[[], None] | None, *, is_timed: bool
+    ) -> tuple[Passed, Cost]:
+        """`calibrate`; `end_beside` ends what would disturb times."""
         built, build_s, is_cached = self._build_now(baseline)
         self._allow(built)
         start_s = time.perf_counter()
@@ -286,6 +304,8 @@ class LocalRunner:
         check_s = time.perf_counter() - start_s
         if not is_timed:
             return Passed((), errors, resources_of(built)), Cost(build_s, check_s)
+        if end_beside is not None:
+            end_beside()
         with ThreadPoolExecutor(max_workers=len(self._stations)) as threads:
             peers = [threads.submit(_adopt, station, built) for station in self._stations[1:]]
             with self._stations[0].held() as lane:

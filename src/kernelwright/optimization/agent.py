@@ -18,7 +18,6 @@ from kernelwright.llm.account import Account, AccountedModel, Caps
 from kernelwright.llm.base import ChatModel
 from kernelwright.llm.chain import Patience
 from kernelwright.llm.pace import Gates, TimeLeft
-from kernelwright.llm.providers import open_models
 from kernelwright.llm.recorded import FILE_NAME, ExchangeLog, RecordedModel, ReplayedModel, encode, read_exchanges
 from kernelwright.optimization.evidence import NodeEvidence
 from kernelwright.optimization.roles_file import RULES, Roles, roles_of
@@ -99,6 +98,8 @@ def _of_run(roles: Roles, settings: OptimizeSettings) -> ModelSettings:
 
 def _opener(roles: Roles, time_left: TimeLeft) -> Opener:
     """Opens services at the pace, and with the patience, that the roles say."""
+    from kernelwright.llm.providers import open_models
+
     gates = Gates(roles.pace)
     if roles.timeout_s is None:
         return functools.partial(open_models, gates=gates, left_s=time_left)

@@ -42,7 +42,7 @@ from kernelwright.tree.base import SelectionPolicy
 from kernelwright.tree.registry import DIRECT
 from kernelwright.tuning.listener import Progress, RunListener, SilentListener
 from kernelwright.tuning.loop import RunClock
-from kernelwright.tuning.machine import LocalMachine, Machine
+from kernelwright.tuning.machine import LocalMachine, Machine, expecting
 from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.tuning.tune import TuningProblem
 
@@ -83,29 +83,28 @@ def optimize(
         settings.selection_policy()  # says what is missing before anything is prepared
     listener = listener or SilentListener()
     listener.on_progress(Progress(phase="prepare"))
-    with machine_for(machine, settings, listener) as where:
+    with contextlib.ExitStack() as ending:
+        where = ending.enter_context(machine_for(machine, settings, listener))
         subject = TuningProblem.load(problem)
-        device = None
-        if not isinstance(where, SpoolMachine):
-            device = where.device(settings.tune.device, subject.baseline.template.language)
         files = problem_files(subject.problem, subject.template, subject.baseline)
-        path = run or default_run_path(subject.problem.name)
-        with (
-            RunFolder.create(path, files=files) as folder,
-            _removed_if_useless(folder),
-            _agent(agent, settings, folder, time_left := TimeLeft()) as own,
-        ):
-            subject = TuningProblem.load(folder.problem_file)
-            if isinstance(where, SpoolMachine):
-                listener.on_progress(Progress(phase="baseline"))
-                site: Site = where.begin(subject, files, settings.tune)
-            else:
-                assert device is not None
-                site = LocalSite(where.runner(subject.problem, device, settings.tune), device)
-            parts = SessionParts(
-                subject, settings, site, folder, files, listener, own, policy, begun=begun, time_left=time_left
-            )
-            return Session(parts).run_new()
+        folder = ending.enter_context(RunFolder.create(run or default_run_path(subject.problem.name), files=files))
+        ending.enter_context(_removed_if_useless(folder))
+        subject, device = TuningProblem.load(folder.problem_file), None
+        if not isinstance(where, SpoolMachine):
+            language = subject.baseline.template.language
+            ending.enter_context(expecting(where, subject.problem, settings.tune, language))
+            device = where.device(settings.tune.device, language)
+        own = ending.enter_context(_agent(agent, settings, folder, time_left := TimeLeft()))
+        if isinstance(where, SpoolMachine):
+            listener.on_progress(Progress(phase="baseline"))
+            site: Site = where.begin(subject, files, settings.tune)
+        else:
+            assert device is not None
+            site = LocalSite(where.runner(subject.problem, device, settings.tune), device)
+        parts = SessionParts(
+            subject, settings, site, folder, files, listener, own, policy, begun=begun, time_left=time_left
+        )
+        return Session(parts).run_new()
 
 
 def resume_optimize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import math
 import os
 import threading
@@ -21,9 +20,11 @@ from kernelwright.errors import (
     StoreError,
 )
 from kernelwright.evaluate.base import Paced
+from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.evaluate.statistics import least_rounds
 from kernelwright.identity import content_id
 from kernelwright.llm.pace import TimeLeft
+from kernelwright.optimization.ahead import work_ahead
 from kernelwright.optimization.learning import learn
 from kernelwright.optimization.loop import Optimizer
 from kernelwright.optimization.nodes.run import NodeContext, evaluated_counts, new_incumbent, unlimited
@@ -83,9 +84,6 @@ from kernelwright.tuning.tune import COMPARISON_SHARE, TuningProblem, baseline_n
 
 _T = TypeVar("_T")
 
-SEARCHER_MODULES = ("scipy.special", "sklearn.tree")
-"""What the default searcher imports when it is made."""
-
 
 @dataclass(frozen=True, slots=True)
 class SessionParts:
@@ -133,8 +131,6 @@ class Session:
         """The first session of a run."""
         parts, site = self._parts, self._site
         with self._stopping_cleanly(), site:
-            if site.elsewhere is None and parts.recorded is None:
-                _import_searcher(parts.settings.tune.searcher)
             started = run_started(
                 parts.subject.problem,
                 site.device,
@@ -327,15 +323,7 @@ class Session:
             agent=parts.agent,
             policy=parts.policy or self._policy(),
             settings=settings,
-            task=Task(
-                subject.problem,
-                site.device,
-                copy_bytes_per_s=_rate(started, "copy_bytes_per_s"),
-                operations_per_s=_rate(started, "operations_per_s"),
-                ceilings=dict(started.device.get("ceilings", {})),
-                limit_value=self._limit(started, baseline_ms, weights),
-                cache=settings.tune.cache_of(is_cpu=site.device.kind == "cpu"),
-            ),
+            task=dataclasses.replace(self._task(started), limit_value=self._limit(started, baseline_ms, weights)),
             shared=shared,
             elsewhere=site.elsewhere,
             steps=_steps(parts.recorded),
@@ -452,6 +440,7 @@ class Session:
     def _measure_baseline(self, started: RunStarted) -> BaselineMeasured:
         self._enter("baseline")
         baseline = self._parts.subject.baseline
+        self._begin_ahead(started)
         with self._ledger.on(BASELINE):
             passed, cost = self._site.calibrate(baseline)
         reason = doubt(recorded_floors(started), medians_ms(passed.measurements))
@@ -465,6 +454,27 @@ class Session:
         event = BaselineMeasured(baseline.id, passed, cost, source)
         self._append([event, *(Noted("warning", text) for text in self._notes_of(event))])
         return event
+
+    def _begin_ahead(self, started: RunStarted) -> None:
+        """Beside the baseline's builds and checks, what the search will need."""
+        runner, subject = self._site.runner, self._parts.subject
+        if isinstance(runner, LocalRunner):
+            first = [subject.baseline.template, *([subject.template] if self._has_given() else [])]
+            sources = [written_template(each) for each in first]
+            searcher = self._parts.settings.tune.searcher
+            runner.do_beside(work_ahead(self._parts.agent, self._task(started), sources, searcher=searcher))
+
+    def _task(self, started: RunStarted) -> Task:
+        """What holds for the whole run, as far as it is known before the baseline is timed."""
+        device = self._site.device
+        return Task(
+            self._parts.subject.problem,
+            device,
+            copy_bytes_per_s=_rate(started, "copy_bytes_per_s"),
+            operations_per_s=_rate(started, "operations_per_s"),
+            ceilings=dict(started.device.get("ceilings", {})),
+            cache=self._parts.settings.tune.cache_of(is_cpu=device.kind == "cpu"),
+        )
 
     def _notes_of(self, baseline: BaselineMeasured) -> list[str]:
         """What a person should know of the baseline; a replay has all of it in the record."""
@@ -632,13 +642,6 @@ class Session:
             return self._session_started(known.spent_s, known.evaluated, view)
         counts = evaluated_counts(self._parts.folder.path / NODES_FOLDER)
         return self._session_started(view.spent_s + self._unrecorded_s(view), counts, view)
-
-
-def _import_searcher(name: str) -> None:
-    """Import what the searcher needs while the workers start: on a busy machine that takes seconds."""
-    for module in SEARCHER_MODULES if name in ("auto", "surrogate") else ():
-        with contextlib.suppress(ImportError):  # the searcher says what is missing, if it needs it
-            importlib.import_module(module)
 
 
 def _steps(recorded: Recorded | None) -> Callable[[int, Callable[[], Tree]], Steps]:

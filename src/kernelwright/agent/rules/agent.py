@@ -59,6 +59,8 @@ class RulesAgent:
         self._tactics = tuple(each for each in tactics if not _is_lifting(each))
         self._lifting = tuple(each for each in tactics if _is_lifting(each))
         self._subjects: OrderedDict[tuple[Written, str], Subject] = OrderedDict()
+        self._plans: dict[Written, Plan] = {}
+        """Made ahead, and not asked for yet."""
 
     @property
     def name(self) -> str:
@@ -74,18 +76,25 @@ class RulesAgent:
 
     def plan(self, context: PlanContext) -> Plan:
         """Every tactic that applies to a kernel of the template, by what it promises; the reasons of the others."""
+        known = self._plans.pop(context.written, None)
+        return known if known is not None else self._planned(context.task, context.written)
+
+    def plan_ahead(self, task: Task, written: Written) -> None:
+        """Make the plan of a source now, for the first time that it is asked for; in one thread at a time."""
+        self._plans[written] = self._planned(task, written)
+
+    def _planned(self, task: Task, written: Written) -> Plan:
         ideas: list[Idea] = []
         refused: dict[str, str] = {}
         try:
-            entries = entries_of(context.written)
-            subjects = {entry: self._subject(context.task, context.written, entry) for entry in entries}
+            subjects = {entry: self._subject(task, written, entry) for entry in entries_of(written)}
         except SpecError as error:
             return Plan((), {"all": error.message})
         for entry, subject in subjects.items():
             results = {tactic.name: self._apply(tactic, subject) for tactic in self._tactics}
             known = {name: each.effect.factor for name, each in results.items() if isinstance(each, Rewrite)}
             for name, result in results.items():
-                key = key_of(name, entry, context.written.entry)
+                key = key_of(name, entry, written.entry)
                 if isinstance(result, Rewrite):
                     ideas.append(self._idea(key, subject, result, known))
                 else:

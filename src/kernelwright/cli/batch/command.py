@@ -22,7 +22,6 @@ from kernelwright.cli.output.tables import interval_data, interval_text, open_co
 from kernelwright.cli.words import is_quiet
 from kernelwright.errors import KernelwrightError
 from kernelwright.insights.forecast import duration_text
-from kernelwright.report.html.batch import write_batch_report
 
 
 def run_batch(words: OptimizeWords, several: Sequence[KernelWords], profile: Path | None) -> int:
@@ -68,6 +67,8 @@ def _watched(work: Callable[[BatchListener], BatchView], *, is_json: bool, write
 
 def _write_files(view: BatchView) -> list[Path]:
     """Every run's report and exports, and the page over all; runs of which nothing can be written are left out."""
+    from kernelwright.report.html.batch import write_batch_report
+
     for each in view.members:
         if each.result is not None:
             with contextlib.suppress(KernelwrightError):

@@ -30,7 +30,6 @@ from kernelwright.cli.output.tables import (
     workload_rows,
 )
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
-from kernelwright.export.run import export_run, usual_formats
 from kernelwright.insights.attempts import figures_of
 from kernelwright.insights.forecast import Prospect, prospect_of
 from kernelwright.insights.run_summary import finding_words
@@ -43,7 +42,6 @@ from kernelwright.optimization.optimize import optimize, replay_optimize, resume
 from kernelwright.optimization.roles_file import read_roles
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.remote.runners import absolute
-from kernelwright.report.page import write_report
 from kernelwright.results.optimize_result import OptimizeResult, PathStep
 from kernelwright.tree.model import Node
 from kernelwright.tuning.settings import TuneSettings, parse_budget
@@ -226,6 +224,9 @@ def _show(
 
 def write_run_files(result: OptimizeResult) -> tuple[list[Path], KernelwrightError | None]:
     """Write report and exports; what was written, and the first thing that went wrong."""
+    from kernelwright.export.run import export_run, usual_formats
+    from kernelwright.report.page import write_report
+
     folder = result.folder
     assert folder is not None
     written: list[Path] = []

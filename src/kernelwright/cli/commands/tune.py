@@ -21,11 +21,8 @@ from kernelwright.backend.interpreter.backend import INTERPRETER
 from kernelwright.cli.clock import since_start_s
 from kernelwright.cli.output.progress import open_progress
 from kernelwright.cli.output.tables import open_console, print_result, summary
-from kernelwright.cli.output.untimed import print_untimed, untimed_data
 from kernelwright.cli.words import is_quiet
 from kernelwright.errors import KernelwrightError, StopRun, StoreError, UsageError
-from kernelwright.export.run import export_run, usual_formats
-from kernelwright.report.page import write_report
 from kernelwright.results.optimize_result import tuned_run
 from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.event import SessionStarted
@@ -34,7 +31,6 @@ from kernelwright.store.view import RunView
 from kernelwright.template.load import files_as_written, problem_files
 from kernelwright.tuning.settings import TuneSettings, bare_number_words, parse_budget
 from kernelwright.tuning.tune import TuningProblem, priors_of, replay, resume, tune
-from kernelwright.tuning.untimed.interpret import interpret
 
 REPLAY_AGAIN = "a replay is not resumed: start it again"
 
@@ -127,6 +123,9 @@ def _run_interpreter(words: TuneWords, settings: TuneSettings) -> int:
     Raises:
         UsageError: an option is of a run, which this makes none of.
     """
+    from kernelwright.cli.output.untimed import print_untimed, untimed_data
+    from kernelwright.tuning.untimed.interpret import interpret
+
     for option, word in (("--run", words.run), ("--prior", words.priors), ("--cache", words.cache)):
         if word:
             raise UsageError(
@@ -234,6 +233,9 @@ def _show(result: TuneResult, *, is_json: bool, writes_report: bool) -> int:
 
 def _write_files(result: TuneResult) -> tuple[list[Path], KernelwrightError | None]:
     """Write report and exports; what was written, and the first thing that went wrong."""
+    from kernelwright.export.run import export_run, usual_formats
+    from kernelwright.report.page import write_report
+
     folder = result.folder
     assert folder is not None
     written: list[Path] = []

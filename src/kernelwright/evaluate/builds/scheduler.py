@@ -6,8 +6,9 @@ it, so the two take turns in batches: all waiting builds start together, then al
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 
 class Turns:
@@ -63,3 +64,33 @@ class Turns:
             self._building_count += len(starts)
         for start in starts:
             start()
+
+
+@contextlib.contextmanager
+def done_beside(works: Sequence[Callable[[], None]]) -> Iterator[Callable[[], None]]:
+    """Inside, `works` are done in another thread, one after the other; behind the block they are over.
+
+    Gives what ends them early: it leaves out those that have not begun, and waits for the one under way. So does an
+    error or an interrupt.
+    """
+    is_stopping = threading.Event()
+
+    def work_off() -> None:
+        for work in works:
+            if not is_stopping.is_set():
+                work()
+
+    thread = threading.Thread(target=work_off, name="beside", daemon=True)
+
+    def end() -> None:
+        is_stopping.set()
+        thread.join()
+
+    thread.start()
+    try:
+        yield end
+    except BaseException:
+        is_stopping.set()
+        raise
+    finally:
+        thread.join()

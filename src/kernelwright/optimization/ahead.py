@@ -1,0 +1,50 @@
+"""What a run is about to need, to be done while its baseline is built and checked."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+
+from kernelwright.agent.base import Agent, Draft, Task, TemplateContext, Written
+from kernelwright.agent.rules.agent import RulesAgent
+from kernelwright.errors import KernelwrightError
+
+SEARCHER_MODULES = ("scipy.special", "sklearn.tree")
+"""What the default searcher imports when it is made."""
+
+
+def work_ahead(agent: Agent, task: Task, sources: Sequence[Written], *, searcher: str) -> list[Callable[[], None]]:
+    """The parts of it, in the order in which they are needed; they change nothing that is decided.
+
+    Args:
+        agent: who proposes; rules plan ahead, models are asked in their turn.
+        task: as the agent will be told it, but for what the baseline's times tell.
+        sources: of the first nodes, the baseline first.
+        searcher: its name.
+    """
+    plans: list[Callable[[], None]] = []
+    if isinstance(agent, RulesAgent):
+        plans = [functools.partial(_plan, agent, task, each) for each in sources]
+        plans += [functools.partial(_plan_lifted, agent, task, each) for each in sources[:1]]
+    modules = SEARCHER_MODULES if searcher in ("auto", "surrogate") else ()
+    return [*plans, *(functools.partial(_import, each) for each in modules)]
+
+
+def _plan(agent: RulesAgent, task: Task, written: Written) -> None:
+    with contextlib.suppress(KernelwrightError):  # told when the plan is asked for
+        agent.plan_ahead(task, written)
+
+
+def _plan_lifted(agent: RulesAgent, task: Task, written: Written) -> None:
+    """Plan for the template that lifting makes of a kernel."""
+    with contextlib.suppress(KernelwrightError):
+        lifted = agent.template(TemplateContext(task, written))
+        if isinstance(lifted, Draft):
+            agent.plan_ahead(task, lifted.written)
+
+
+def _import(module: str) -> None:
+    with contextlib.suppress(ImportError):  # the searcher says what is missing, if it needs it
+        importlib.import_module(module)
