@@ -40,7 +40,8 @@ TACTICS: tuple[Tactic, ...] = (
     ATTENTION_PARTS, ROW_ORDER, also_unstaged(MATRIX_ROWS), GROUP_LANES, also_unstaged(summed(VECTOR_MAP)),
     plainly(ROW_REGISTERS), summed(plainly(ROW_SPLIT)), also_unstaged(summed(plainly(ROWS))), plainly(ROW_SCAN),
     plainly(ONE_PASS), plainly(BLOCK_JOINS), plainly(BLOCK_ITEMS), plainly(PRIVATE_BINS),
-    also_unstaged(plainly(VECTOR_LOOPS)), also_unstaged(WALK_VECTORS), also_unstaged(JAM), also_unstaged(COARSEN), also_unstaged(LOOP_PARTS),
+    also_unstaged(plainly(VECTOR_LOOPS)), also_unstaged(WALK_VECTORS), also_unstaged(JAM), also_unstaged(COARSEN),
+    also_unstaged(LOOP_PARTS),
     RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, REGISTER_SUMS, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
     NARROW_INDICES, also_unstaged(LAUNCH_SHAPE), LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelwright.source import nodes
+from kernelwright.source.builtin_functions import barrier_scope, is_exchange
 from kernelwright.source.normal.draft import masked_comments
 from kernelwright.tactics.base import Subject, Unfit
+from kernelwright.tactics.common.block_functions import reached_from
 from kernelwright.tactics.scalar.invariants import changing_names, exposed_names, is_repeatable
 
 _DEEPEST = 4
@@ -54,6 +56,7 @@ def handed_on(subject: Subject, loop: nodes.Loop) -> HandedOn:
     if not waiting:
         return HandedOn(tuple((name, *each) for name, each in counters.items()), (), 0)
     needed = _makers(statements, handed)
+    _refuse_effects(subject, needed)
     texts = tuple(masked_comments(each.place.span.text(subject.source)) for each in needed)
     return HandedOn(tuple((name, *each) for name, each in counters.items()), texts, _depth(needed, waiting))
 
@@ -110,6 +113,25 @@ def _makers(statements: tuple[nodes.Statement, ...], handed: frozenset[str]) -> 
             case _:
                 raise Unfit(f"{sorted(made & needed)[0]} is handed on in a way that is not followed")
     return found[::-1]
+
+
+def _refuse_effects(subject: Subject, statements: list[nodes.Statement]) -> None:
+    """What is run once more may only compute and read what no thread stores.
+
+    Raises:
+        Unfit: it may do more.
+    """
+    facts = subject.analysis.facts
+    busy = {each.inlined_in for each in facts.accesses if each.kind != "read" or each.space == "shared"}
+    busy |= {each.inlined_in for each in facts.barriers} | {each.inlined_in for each in facts.exchanges}
+    arrays = {each.array for each in facts.accesses if each.space == "shared"}
+    for each in (inner for statement in statements for inner in nodes.walk(statement)):
+        if isinstance(each, nodes.Call):
+            reached = reached_from(subject.analysis.tree, {each.function})
+            if reached & (busy - {""}) or is_exchange(each.function) or barrier_scope(each.function):
+                raise Unfit(f"{each.function} does more than to compute")
+        elif isinstance(each, nodes.Name) and each.name in arrays:
+            raise Unfit(f"what is handed on is read in {each.name}, which threads share")
 
 
 def _is_pure(statement: nodes.Declaration | nodes.Evaluate) -> bool:

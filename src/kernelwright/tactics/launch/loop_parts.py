@@ -28,6 +28,7 @@ from kernelwright.tactics.common.launches import AXES, extents, is_number, only_
 from kernelwright.tactics.common.thread_queries import thread_queries
 from kernelwright.tactics.common.traffic_model import MOST
 from kernelwright.tactics.launch.handed_on import INTEGERS, HandedOn, handed_on
+from kernelwright.tactics.launch.joint_loops import conditions_between_threads, refuse_shared_state
 from kernelwright.tactics.scalar.invariants import declare_before
 
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
@@ -35,7 +36,8 @@ _SHORTEST = 4
 """Iterations of a part below which it does little but begin; a guess."""
 
 _FULL = {"gpu": 2048, "cpu": 64}
-"""Threads of a multiprocessor with which it has enough to do, by the kind of device; a guess."""
+"""Threads of a multiprocessor with which it has enough to do, by the kind of device; a guess. With half of them more
+bring little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,12 @@ def _share(subject: Subject) -> Rewrite:
     walk = _walk_of(subject)
     _refuse_meetings(subject, walk)
     plan = RewriteBuilder(subject, "loop-parts", "launch")
+    if _is_joint(subject):
+        refuse_shared_state(subject, walk.loop, walk.fact)
     axis = _free_axis(subject)
     parts, effect = _parts(subject, plan, walk)
+    for condition in conditions_between_threads(subject, walk.fact) if _is_joint(subject) else ():
+        plan.constraint("elements of iterations", f"{parts} == 1 or {condition}")
     _write(plan, walk, axis, parts)
     _relaunch(plan, axis, parts)
     return plan.finish(f"The iterations of a loop are shared among {parts} times as many threads.", effect)
@@ -76,8 +82,6 @@ def _refuse_unknown(subject: Subject) -> None:
     """
     refuse_unread(subject)
     facts = subject.analysis.facts
-    if facts.barriers or facts.exchanges or any(each.space == "shared" for each in facts.arrays.values()):
-        raise Unfit("its threads work together")
     if any(access.is_atomic for access in facts.accesses):
         raise Unfit("it changes memory atomically")
     if any(access.kind == "unknown" for access in facts.accesses):
@@ -113,9 +117,9 @@ def _walk_of(subject: Subject) -> _Walk:
     fact = next((each for each in facts.loops if each.span == found.place.span and not each.inlined_in), None)
     if fact is None or not fact.is_exact or fact.sweep != "sequential" or fact.start is None or fact.bound is None:
         raise Unfit("its loop is not one that a thread walks alone, or where it starts and ends is not known")
+    header = upward_header(found, fact)
     if any(coefficient < 0 for _, coefficient in fact.start.terms):
         raise Unfit("its loop may start below zero")
-    header = upward_header(found, fact)
     by = 1 if header.step is None or fact.step is None else fact.step.amount.constant
     assert isinstance(found.initial, nodes.Declaration)
     if by is None or by < 1 or found.initial.declarators[0].c_type not in INTEGERS:
@@ -138,7 +142,8 @@ def _refuse_meetings(subject: Subject, walk: _Walk) -> None:
     for each in facts.accesses:
         if each.space == "private" and each.kind != "read" and walk.fact.index in each.loops and each.array not in kept:
             raise Unfit(f"{each.array} is handed from one iteration to the next")
-    written = sorted({each.array for each in facts.accesses if each.kind != "read" and each.space != "private"})
+    stores = [each for each in facts.accesses if each.kind != "read" and each.space not in ("private", "shared")]
+    written = sorted({each.array for each in stores})
     for array in written:
         touched = [each for each in facts.accesses if each.array == array]
         inside = [each for each in touched if walk.fact.index in each.loops]
@@ -215,6 +220,13 @@ def _is_apart(walk: _Walk, element: Polynomial, other: Polynomial | None) -> boo
     return (before is not None and before >= 1) or (behind is not None and behind >= 0)
 
 
+def _is_joint(subject: Subject) -> bool:
+    """Whether the order in which a block's threads do things matters."""
+    facts = subject.analysis.facts
+    shares = any(each.space == "shared" for each in facts.arrays.values())
+    return bool(facts.barriers or facts.exchanges) or shares
+
+
 # How many
 
 
@@ -258,7 +270,7 @@ def _parts(subject: Subject, plan: RewriteBuilder, walk: _Walk) -> tuple[str, Ef
         plan.constraint("iterations", f"{name} == 1 or {length} >= 1")
     elif walk.after:
         raise Unfit("how long its loop is is not known in sizes")
-    factor = min(MOST, max(1.05, math.sqrt(full / threads)))
+    factor = min(MOST, max(1.05, math.sqrt(full / 2 / threads)))
     return name, Effect(factor, f"{threads} threads are few for {units} multiprocessors")
 
 
