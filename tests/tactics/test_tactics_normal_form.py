@@ -522,3 +522,40 @@ def test_a_chosen_pointer_of_opencl_keeps_the_word_for_its_memory() -> None:
     plain = " ".join(normal_form(source, "opencl", "f", {}).split())
     assert "__global if" not in plain
     assert plain.count("__global float *to =") == plain.count("__global const float *from = y + 1;") == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "plain"),
+    [
+        ("y[blockIdx.x * 32 + threadIdx.x] = 1.f;", "y[blockIdx.x * blockDim.x + threadIdx.x] = 1.f;"),
+        ("y[8 * blockIdx.y + threadIdx.y] = 1.f;", "y[blockDim.y * blockIdx.y + threadIdx.y] = 1.f;"),
+        ("int b = blockIdx.x; y[b * 32 + n] = 1.f;", "int b = blockIdx.x; y[b * (int)blockDim.x + n] = 1.f;"),
+        ("y[(int)blockIdx.x * 32u] = 1.f;", "y[(int)blockIdx.x * (unsigned)blockDim.x] = 1.f;"),
+        ("int b = blockIdx.x; b++; y[b * 32] = 1.f;", ""),
+        ("y[blockIdx.x * 64 + threadIdx.x * 2] = 1.f;", ""),
+        ("y[blockIdx.x * 32L] = 1.f;", ""),
+        ("y[blockIdx.z * 32] = 1.f;", ""),
+        ("__syncthreads(); y[blockIdx.x * 32 + threadIdx.x] = 1.f;", ""),
+    ],
+)
+def test_sizes_of_blocks_are_asked_for(body: str, plain: str) -> None:
+    source = f"{HEAD} {body} }}"
+    expected = f"{HEAD} {plain or body} }}"
+    assert normal_form(source, "cuda", "f", block=(32, 8)) == expected
+    assert normal_form(expected, "cuda", "f", block=(32, 8)) == expected
+    assert normal_form(source, "cuda", "f") == source
+
+
+def test_a_block_of_two_axes_with_numbers_in_the_text_is_a_map() -> None:
+    source = f"""#define W 16
+{HEAD.replace("int n", "int r, int n")}
+  const int i = blockIdx.x * W + threadIdx.x, j = blockIdx.y * 4 + threadIdx.y;
+  if (i < n - 1 && j < r) y[j * n + i] = x[j * n + i] * 2.0f; }}"""
+    arguments = {"x": "in float32 r,n", "y": "inout float32 r,n", "r": "int32 =r", "n": "int32 =n"}
+    grid, block = ("ceil_div(n, 16)", "ceil_div(r, 4)"), ("16", "4")
+    subject = subject_of(source, arguments, grid, block, SIZES, language="cuda", device=GPU)
+    for name in ("vector-map", "launch-shape"):
+        result = tactic(name).apply(subject)
+        assert isinstance(result, Rewrite), result.reason
+        if is_possible():
+            assert assert_same(HostRunner(), subject, result, SIZES, count=2)

@@ -213,10 +213,16 @@ class Subject:
         """
         if self.is_tentative or WRITTEN in self.properties or set(self.history) - _NAMED_APART:
             return None
-        text = normal_form(
-            self.source, self.language, self.entry, {**dict(self.device.compiler_macros), **self.defines}
-        )
+        macros = {**dict(self.device.compiler_macros), **self.defines}
+        text = normal_form(self.source, self.language, self.entry, macros, self._block)
         return None if text == self.source else replace(self, source=text)
+
+    @property
+    def _block(self) -> tuple[int | None, ...]:
+        """Threads of a block along x, y and z, where every launch of the kernel has that number."""
+        blocks = [step.block for step in self.header.steps if step.entry.partition("<")[0].strip() == self.entry]
+        numbers = {tuple(extent.constant if isinstance(extent.constant, int) else None for extent in b) for b in blocks}
+        return next(iter(numbers)) if len(numbers) == 1 else ()
 
     @cached_property
     def defines(self) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from kernelwright.tactics.hoisting.jam import JAM
 from kernelwright.tactics.hoisting.loads import HOIST
 from kernelwright.tactics.hoisting.sums import REGISTER_SUMS, summed
 from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
+from kernelwright.tactics.launch.loop_parts import LOOP_PARTS
 from kernelwright.tactics.launch.plain_launch import plainly
 from kernelwright.tactics.recognised.attention import ATTENTION_PARTS
 from kernelwright.tactics.recognised.extremes import ROW_ORDER
@@ -40,6 +41,7 @@ TACTICS: tuple[Tactic, ...] = (
     plainly(ROW_REGISTERS), summed(plainly(ROW_SPLIT)), also_unstaged(summed(plainly(ROWS))), plainly(ROW_SCAN),
     plainly(ONE_PASS), plainly(BLOCK_JOINS), plainly(BLOCK_ITEMS), plainly(PRIVATE_BINS),
     also_unstaged(plainly(VECTOR_LOOPS)), also_unstaged(WALK_VECTORS), also_unstaged(JAM), also_unstaged(COARSEN),
+    also_unstaged(LOOP_PARTS),
     RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, REGISTER_SUMS, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
     NARROW_INDICES, also_unstaged(LAUNCH_SHAPE), LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip

@@ -10,11 +10,12 @@ Lines keep their numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from kernelwright.source.edits import Edit, EditConflict, apply
 from kernelwright.source.language import Language
+from kernelwright.source.normal.block_sizes import asking_for_block_sizes
 from kernelwright.source.normal.branches import decide_branches, replace_references, resolve_aliases, separate_arrays
 from kernelwright.source.normal.broadcasts import share_early
 from kernelwright.source.normal.cub import reduce_plainly
@@ -44,7 +45,13 @@ _STEPS: tuple[Callable[[KernelText], list[Edit]], ...] = (
 )  # fmt: skip
 
 
-def normal_form(source: str, language: Language, entry: str, defines: Mapping[str, str] | None = None) -> str:
+def normal_form(
+    source: str,
+    language: Language,
+    entry: str,
+    defines: Mapping[str, str] | None = None,
+    block: Sequence[int | None] = (),
+) -> str:
     """The source with one kernel in plain style; never raises for a text.
 
     Args:
@@ -52,6 +59,7 @@ def normal_form(source: str, language: Language, entry: str, defines: Mapping[st
         language: its dialect; Triton sources come back as they are.
         entry: the kernel's name.
         defines: macros from outside, by name, as with `-D`.
+        block: threads of a block along x, y and z, where every launch of the kernel has these.
     """
     if language == "triton":
         return source
@@ -59,7 +67,7 @@ def normal_form(source: str, language: Language, entry: str, defines: Mapping[st
     for _ in range(MAX_STEPS):
         if len(source) > MAX_BYTES:
             return original
-        changed = _stepped(source, language, entry, given, MAX_EXPANSION * len(original) + 20_000)
+        changed = _stepped(source, language, entry, given, tuple(block), MAX_EXPANSION * len(original) + 20_000)
         if changed is None:
             return original
         if changed == source:
@@ -70,7 +78,12 @@ def normal_form(source: str, language: Language, entry: str, defines: Mapping[st
 
 @lru_cache(maxsize=128)
 def _stepped(
-    source: str, language: Language, entry: str, defines: tuple[tuple[str, str], ...], longest: int
+    source: str,
+    language: Language,
+    entry: str,
+    defines: tuple[tuple[str, str], ...],
+    block: tuple[int | None, ...],
+    longest: int,
 ) -> str | None:
     """The source after one step, the same where none is left; None where it is too long with its macros expanded."""
     tree = read(source, language, defines, (entry,))
@@ -80,13 +93,13 @@ def _stepped(
     if kernel is None or kernel.template_parameters:
         return source
     try:
-        return apply(source, _first_edits(KernelText(source, language, tree, kernel)))
+        return apply(source, _first_edits(KernelText(source, language, tree, kernel), block))
     except EditConflict:
         return source
 
 
-def _first_edits(draft: KernelText) -> list[Edit]:
-    for step in _STEPS:
+def _first_edits(draft: KernelText, block: tuple[int | None, ...]) -> list[Edit]:
+    for step in (*_STEPS, asking_for_block_sizes(block)):
         edits = step(draft)
         if edits:
             return edits

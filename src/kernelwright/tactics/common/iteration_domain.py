@@ -430,16 +430,19 @@ def _blocks_along_y(found: tuple[Extent, Extent, Extent]) -> tuple[dict[str, str
 # Bounds
 
 
-def is_guarded(subject: Subject, axis: Axis) -> bool:
-    """Whether places beyond an axis's total do nothing, on every workload."""
+def is_guarded(subject: Subject, axis: Axis, *, is_exact: bool = True) -> bool:
+    """Whether places beyond an axis's total do nothing, on every workload; `is_exact`: and all before it do something.
+
+    A border that is left alone ends before the total.
+    """
     if axis.loop is not None:
         return True
     facts = subject.analysis.facts
     touched = [access for access in facts.accesses if access.space in ("global", "constant")]
-    return all(_is_bounded(subject, access, axis) for access in touched)
+    return all(_is_bounded(subject, access, axis, is_exact) for access in touched)
 
 
-def _is_bounded(subject: Subject, access: Access, axis: Axis) -> bool:
+def _is_bounded(subject: Subject, access: Access, axis: Axis, is_exact: bool) -> bool:
     bounds = subject.analysis.bounds(access)
     names = {axis.atom, axis.atom.replace("global.", "block.")}
     bound = next((bounds[name] for name in names if name in bounds), None)
@@ -447,7 +450,7 @@ def _is_bounded(subject: Subject, access: Access, axis: Axis) -> bool:
         return False
     for sizes in subject.sizes():
         value, total = subject.evaluate(bound, sizes), total_of(subject, axis.total, sizes)
-        if value is None or value != total:
+        if value is None or total is None or value > total or (is_exact and value != total):
             return False
     return True
 

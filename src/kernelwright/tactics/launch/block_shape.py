@@ -462,7 +462,7 @@ def _lift_free(subject: Subject) -> Rewrite:
             continue
         axis = AXES[index]
         total = covered_by(grid[index] if index < len(grid) else "1", extent)
-        if total is None or not is_guarded(subject, Axis(f"global.{axis}", total)):
+        if total is None or not is_guarded(subject, Axis(f"global.{axis}", total), is_exact=False):
             raise Unfit("nothing in the kernel stops threads beyond the end")
         values = sorted({*_MORE[axis], value})
         suffix = "" if len(step.block) == 1 else f"_{axis.upper()}"

@@ -26,6 +26,7 @@ from kernelwright.tactics.common.combiners import (
     starts_from,
     walks_own,
 )
+from kernelwright.tactics.common.counted_loops import upward_header
 from kernelwright.tactics.common.dialect import Dialect, dialect, joined
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, refuse_unread
 from kernelwright.tactics.common.iteration_domain import expression_of, total_of
@@ -163,7 +164,7 @@ def _row_of(subject: Subject) -> _Row:
         is_later = is_later and each.span not in own_walks
         if is_later and any(each.index in a.loops and a.space in ("global", "constant") for a in facts.accesses):
             raise Unfit("a later loop walks memory too")
-    header = _plain_header(outer, fact)
+    header = upward_header(outer, fact)
     found = combined_variables(outer, subject.source, declared_types(subject), private_arrays(subject, outer))
     if not found:
         raise Unfit("its first loop joins no values")
@@ -187,52 +188,6 @@ def _is_private(subject: Subject, statement: nodes.Statement) -> bool:
         return False
     header, kept = read_header(statement), private_arrays(subject, statement)
     return bool(kept) and header is not None and walks_own(statement, header, kept)
-
-
-def _plain_header(loop: nodes.Loop, fact: LoopFact) -> LoopHeader:
-    """A loop upwards, by steps that do not change, whose iterations all run to their end.
-
-    Raises:
-        Unfit: it is none.
-    """
-    header = read_header(loop)
-    if header is None or header.rest or header.is_in_body or not isinstance(loop.initial, nodes.Declaration):
-        raise Unfit("its loop counts in a way that is not followed")
-    if header.step_kind != "add" or header.operator != "<" or len(loop.initial.declarators) != 1:
-        raise Unfit("its loop does not count upwards to a bound")
-    if isinstance(loop.condition, nodes.Binary) and loop.condition.operator == "&&":
-        raise Unfit("its loop ends by more than its bound")
-    if fact.ends_early or any(isinstance(n, nodes.Return | nodes.Jump | nodes.OpaqueStatement)
-                              for n in nodes.walk(loop.body)):  # fmt: skip
-        raise Unfit("its loop may be left early")
-    initial = loop.initial.declarators[0].initial
-    if initial is None or not loop.place.is_exact:
-        raise Unfit("its loop is made by a macro")
-    changed = nodes.assigned_names(loop.body) | {header.variable}
-    for part in (initial, header.bound, *((header.step,) if header.step is not None else ())):
-        for node in nodes.walk(part):
-            is_query = query_text(node) != ""
-            if isinstance(node, nodes.Assign | nodes.Update | nodes.Element | nodes.MethodCall) or (
-                isinstance(node, nodes.Call) and not is_query
-            ):
-                raise Unfit("where its loop starts, ends or steps is computed in a way that is not followed")
-            if isinstance(node, nodes.Name) and node.name in changed:
-                raise Unfit("where its loop starts, ends or steps may change while it runs")
-        if not part.place.is_exact:
-            raise Unfit("its loop's head is made by a macro")
-    if not _is_upwards(header, fact):
-        raise Unfit("its loop's step is not known to be positive")
-    return header
-
-
-def _is_upwards(header: LoopHeader, fact: LoopFact) -> bool:
-    if header.step is None:
-        return True
-    amount = fact.step.amount if fact.step is not None else None
-    if amount is None or not amount.terms:
-        return False
-    sizes = ("block_size.", "grid_size.")
-    return all(c > 0 and all(name.startswith(sizes) for name in monomial) for monomial, c in amount.terms)
 
 
 def _refuse_effects(subject: Subject, row: _Row) -> None:

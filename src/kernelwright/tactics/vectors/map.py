@@ -187,7 +187,7 @@ def _cover(plan: RewriteBuilder, subject: Subject, places: Places, names: _Names
     grid, block = [], [names.block_x]
     for axis, per in zip(places.axes, (per_x, per_y, "1"), strict=False):
         grid.append(f"ceil_div({axis.total}, {per})" if per != "1" else axis.total)
-        if per != "1" and not is_guarded(subject, axis):
+        if per != "1" and not is_guarded(subject, axis, is_exact=False):
             _require_whole(plan, subject, axis.total, per)
     if len(places.axes) > 1:
         block.append(names.block_y)
