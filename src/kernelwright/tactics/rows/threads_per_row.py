@@ -52,7 +52,6 @@ class RowSharing:
     rows_name: str
     vec: str
     unroll: str
-    live: str = "kw_live"
     wide: list[Vectorizer] = field(default_factory=list)
     joined: list[Joined] = field(default_factory=list)
     scanned: list[Joined] = field(default_factory=list)
