@@ -72,9 +72,9 @@ from kernelwright.tuning.finals.time_plan import (
     GRACE,
     FinalsCosts,
     FinalsPace,
-    Recent,
     baseline_s,
     raised_words,
+    recent_costs,
     reserved_s,
 )
 from kernelwright.tuning.interruption import (
@@ -542,16 +542,16 @@ class _Session:
             self._folder.append(events)
             known.extend(event for event in events if isinstance(event, Evaluated))
 
-        recent = Recent(lambda: FinalsCosts.of(self._subject.problem, baseline, known))
+        costs = recent_costs(lambda: FinalsCosts.of(self._subject.problem, baseline, known))
 
         def reserving() -> float:
-            return self._reserved_s(baseline, recent.costs(len(known))) if is_measuring else 0.0
+            return self._reserved_s(baseline, costs(len(known))) if is_measuring else 0.0
 
         def most_in_flight() -> int | None:
             end_s = budget.seconds
             if end_s is None or not is_measuring:
                 return None
-            device_s = max(recent.costs(len(known)).device_s, 1e-3)
+            device_s = max(costs(len(known)).device_s, 1e-3)
             return int((end_s - reserving() - self._clock.spent_s) / device_s)
 
         parts = LoopParts(
