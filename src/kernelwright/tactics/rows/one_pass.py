@@ -32,7 +32,8 @@ from kernelwright.tactics.reductions.inline_reductions import over_joins
 from kernelwright.tactics.rows.facts import RowKernel, refuse_own_place, understood
 from kernelwright.tactics.rows.one_pass_facts import Pair, pairs_of
 from kernelwright.tactics.rows.one_pass_text import first_text, helpers, merged, second_text
-from kernelwright.tactics.rows.threads_per_row import RowSharing, add_preludes, share, share_loop, sharing
+from kernelwright.tactics.rows.row_sharing import RowSharing, share_loop
+from kernelwright.tactics.rows.threads_per_row import add_preludes, share, sharing
 
 SHORTEST_BYTES = 64 * 1024
 """In a shorter row the next pass finds it in the nearest caches (or registers keep it): a pass saved is less than

@@ -14,7 +14,7 @@ from kernelwright.source.loop_headers import LoopHeader
 from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.common.dialect import Dialect
 from kernelwright.tactics.rows.one_pass_facts import Pair, distance_text
-from kernelwright.tactics.rows.threads_per_row import (
+from kernelwright.tactics.rows.row_sharing import (
     RowSharing,
     header_of,
     joins_after,
