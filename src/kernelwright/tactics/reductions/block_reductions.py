@@ -328,7 +328,7 @@ def _effect(loops: vector_loops.LoopVectorizer, count: int) -> Effect:
     before = Walk(size, 1, AHEAD, is_kept=False, barriers=count * tree_barriers(size))
     after = Walk(size, int(vec.default), 1, is_kept=False, barriers=2 * count)
     pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0].text)
-    return effect(subject.device, pairs, told, otherwise=1.8)
+    return effect(pairs, told, otherwise=1.8)
 
 
 BLOCK_JOINS = RuleTactic(

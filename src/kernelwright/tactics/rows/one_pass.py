@@ -24,7 +24,7 @@ from kernelwright.tactics.common.traffic_model import (
     MULTIPROCESSORS,
     Walk,
     effect,
-    row_work,
+    row_walk_s,
     tree_barriers,
 )
 from kernelwright.tactics.reductions.block_reductions import own_argument
@@ -143,17 +143,17 @@ def _block_effect(known: RowKernel, pairs: tuple[Pair, ...]) -> Effect:
     every = [loop.fact for loop in known.loops]
     kept = [loop.fact for loop in known.loops if id(loop.node) not in seconds]
     walks = [Walk(known.size, vec, AHEAD, is_kept=False, barriers=count * tree_barriers(known.size)) for vec in (1, 4)]
-    works = []
+    pairs_s = []
     for sizes in subject.sizes():
         rows = total_of(subject, only_shape(subject).grid[0].text, sizes)
         length = subject.evaluate(every[0].bound, sizes) if every[0].bound is not None else None
         if rows is None or not length:
             return Effect(LEAST, passes)
-        works.append((
-            row_work(subject, every, walks[0], rows=rows, length=length),
-            row_work(subject, kept, walks[1], rows=rows, length=length),
+        pairs_s.append((
+            row_walk_s(subject, every, walks[0], rows=rows, length=length),
+            row_walk_s(subject, kept, walks[1], rows=rows, length=length),
         ))  # fmt: skip
-    return effect(subject.device, works, passes, otherwise=LEAST)
+    return effect(pairs_s, passes, otherwise=LEAST)
 
 
 def _told(pair: Pair) -> str:

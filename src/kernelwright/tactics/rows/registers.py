@@ -573,7 +573,7 @@ def _effect(row: RowKernel) -> Effect:
     facts = [each.fact for each in row.loops]
     pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0].text)
     told = f"{len(facts)} passes over a row become one, whose loads are waited for once"
-    return effect(subject.device, pairs, told, otherwise=2.0)
+    return effect(pairs, told, otherwise=2.0)
 
 
 ROW_REGISTERS = RuleTactic(

@@ -18,7 +18,7 @@ from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfi
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import extents, only_shape, steps_of
-from kernelwright.tactics.common.traffic_model import LATENCY_S, LEAST, MOST, LaunchWork
+from kernelwright.tactics.common.traffic_model import LATENCY_S, LEAST, MOST, launch_s
 from kernelwright.tactics.stencil.neighbours import Window, inside_edits
 from kernelwright.tactics.stencil.step_cells import reads_of
 from kernelwright.tactics.stencil.step_chain import Chain, chain_of
@@ -208,8 +208,8 @@ def _effect(subject: Subject, found: _Steps, tile: Tile) -> Effect:
         is_rated = device.operations_per_s is not None and device.copy_bytes_per_s is not None
         busy = _OPERATIONS_A_READ * len(found.reads.neighbours) * cells / (device.operations_per_s or 1) * is_rated
         block = math.prod(int(each.block) if each.block.isdigit() else 16 for each in whole)
-        before = chain.length * max(LaunchWork(work, cells, block, LATENCY_S).time_s(device), busy)
-        moved = LaunchWork(work * (1 + share) / 2, cells, block, LATENCY_S).time_s(device)
+        before = chain.length * max(launch_s(device, work, cells, block, LATENCY_S), busy)
+        moved = launch_s(device, work * (1 + share) / 2, cells, block, LATENCY_S)
         logs.append(math.log(before / (launches * max(moved, count * share * busy))))
     gain = math.exp(math.fsum(logs) / len(logs)) if logs else count / 2
     factor = min(MOST, max(LEAST, gain * (_ROWS_GAIN if device.kind == "cpu" else 1.0)))
