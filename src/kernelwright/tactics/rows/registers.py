@@ -40,7 +40,6 @@ from kernelwright.tactics.rows.text import (
     joining_function,
     step_lines,
     whole_types,
-    wide_type,
 )
 from kernelwright.tactics.scalar.compiler_hints import allowed_error
 from kernelwright.tactics.tiling.frame import place_attribute
@@ -429,7 +428,7 @@ def _write_loops(row: RowKernel, steps: Sequence[LoopText]) -> None:
     for place, step in enumerate(steps):
         lines = []
         if place == 0:
-            lines += [f"{wide_type(words, c_type)} {name}[{define}];" for name, c_type in declared.items()]
+            lines += [f"{words.vector(c_type)} {name}[{define}];" for name, c_type in declared.items()]
         extra = movable if place == 0 else ()
         late = frozenset(array for array, _ in movable) if place else frozenset()
         lines += step_lines(step, names, words, extra=extra, late=late, early=early)

@@ -19,7 +19,7 @@ from kernelwright.tactics.common.combiners import (
 from kernelwright.tactics.common.dialect import Dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, indent
 from kernelwright.tactics.common.iteration_domain import Places
-from kernelwright.tactics.common.loop_reductions import Joined
+from kernelwright.tactics.common.loop_reductions import Joined, vector_ends, vector_starts
 from kernelwright.tactics.common.thread_queries import thread_queries
 from kernelwright.tactics.rows.facts import declared_types
 from kernelwright.tactics.vectors.lane_kinds import LaneKind
@@ -256,10 +256,7 @@ def _vector_loop(
     variable, c_type = declared.name, declared.c_type
     whole = "".join(f" && ({each}) % {row.vec} == 0" for each in blocks)
     lines = [f"  if (kw_to > kw_from{whole}) kw_full = kw_from + (kw_to - kw_from) / {row.vec} * {row.vec};"]
-    for each in joined:
-        wide = f"kw_{each.c_type}" if row.words.is_opencl else f"kw_lanes<{each.c_type}>"
-        first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
-        lines.append(f"  {wide} kw_{each.name} = {first};")
+    lines += (f"  {each}" for each in vector_starts(row.words, joined))
     lines += [
         row.words.unroll(row.unroll),
         f"  for ({c_type} {variable} = kw_from + kw_lane * {row.vec}; {variable} < kw_full; "
@@ -267,13 +264,7 @@ def _vector_loop(
         f"    {body}",
         "  }",
     ]
-    for each in joined:
-        across = f"kw_across_{each.operation}_{each.c_type.replace(' ', '_')}(kw_{each.name})"
-        if each.operation in ("sum", "product"):
-            lines.append(f"  {each.name} {'+' if each.operation == 'sum' else '*'}= {across};")
-        else:
-            lines.append(f"  {each.name} = {across};")
-    return lines
+    return [*lines, *(f"  {each}" for each in vector_ends(joined))]
 
 
 def joins_after(row: RowSharing, joined: tuple[Joined, ...]) -> list[str]:

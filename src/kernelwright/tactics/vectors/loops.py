@@ -15,7 +15,14 @@ from kernelwright.tactics.common.block_functions import joining_calls
 from kernelwright.tactics.common.dialect import dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_arranged, refuse_unread
 from kernelwright.tactics.common.launches import number, only_shape
-from kernelwright.tactics.common.loop_reductions import Joined, Operation, across_lanes, joined_variables
+from kernelwright.tactics.common.loop_reductions import (
+    Joined,
+    Operation,
+    across_lanes,
+    joined_variables,
+    vector_ends,
+    vector_starts,
+)
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 from kernelwright.tactics.vectors.lane_kinds import LaneKind
 from kernelwright.tactics.vectors.lane_text import operators_in, prelude
@@ -200,16 +207,12 @@ def emit(loops: LoopVectorizer) -> None:
     for each in loops.ready:
         own = {text: kept[text] for text in each.lanes.loaded if text in kept}
         fills = frozenset(own) - filled
-        lines = [f"{_kept_type(loops, kept_in[1])} {kept_in[0]}[{keep} > 0 ? {keep} : 1];"
+        lines = [f"{dialect(loops.subject.language).vector(kept_in[1])} {kept_in[0]}[{keep} > 0 ? {keep} : 1];"
                  for text, kept_in in own.items() if text in fills]  # fmt: skip
         filled |= fills
         _write(
             loops, each, keep if own else "", {text: f"{name}[kw_k]" for text, (name, _) in own.items()}, fills, lines
         )
-
-
-def _kept_type(loops: LoopVectorizer, c_type: str) -> str:
-    return f"kw_{c_type}" if loops.subject.language == "opencl" else f"kw_lanes<{c_type}>"
 
 
 def _kept(loops: LoopVectorizer) -> dict[str, tuple[str, str]]:
@@ -259,10 +262,7 @@ def _write(
     pad = indent(source, node.place.span.start)
     may = " && ".join(["kw_to > 0", *(f"({each}) > 0 && ({each}) % {vec} == 0" for each in ready.lanes.blocks)])
     lines = [f"const {c_type} kw_to = {bound};", f"const {c_type} kw_full = {may} ? kw_to / {vec} * {vec} : 0;"]
-    for each in ready.joined:
-        wide = f"kw_{each.c_type}" if words.is_opencl else f"kw_lanes<{each.c_type}>"
-        first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
-        lines.append(f"{wide} kw_{each.name} = {first};")
+    lines += vector_starts(words, ready.joined)
     first_place = f"({start}) * {vec}"
     if keep:
         lanes = _lanes(loops, node, ready.fact, ready.header, ready.joined)
@@ -286,10 +286,7 @@ def _write(
             f"  {ready.body}",
             "}",
         ]
-    for each in ready.joined:
-        across = f"kw_across_{each.operation}_{each.c_type.replace(' ', '_')}(kw_{each.name})"
-        sign = {"sum": "+=", "product": "*="}.get(each.operation, "=")
-        lines.append(f"{each.name} {sign} {across};")
+    lines += vector_ends(ready.joined)
     original = node.body.place.span.text(source)
     if not words.is_opencl:
         lines.append("#pragma unroll 1")
