@@ -21,6 +21,7 @@ from kernelwright.tactics.common.loop_reductions import across_lanes, across_thr
 from kernelwright.tactics.rows.facts import declared_types
 from kernelwright.tactics.rows.row_sharing import VECTOR_TYPES, RowSharing, share_loop, type_word
 from kernelwright.tactics.vectors.lane_text import prelude
+from kernelwright.tactics.vectors.lanes import functions_for, types_in
 
 SHORT_WALK, MANY_ROWS = 8, 2048
 """Elements that a thread walks, and threads for each multiprocessor, from which on sharing rows brings little: pooling
@@ -325,14 +326,10 @@ def add_preludes(row: RowSharing) -> None:
     if not row.vector_loops:
         plan.drop(row.vec, row.unroll)
     else:
-        c_types = {each.c_type for each in row.joined} | {"float"}
-        for lanes in row.wide:
-            c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
-        c_types |= {a.c_type for a in subject.analysis.facts.arrays.values()}
+        c_types = types_in(row.wide, subject) | {each.c_type for each in row.joined}
         mapped = {key for lanes in row.wide for key in lanes.mapped}
         plan.prelude.append(prelude(words, row.vec, c_types=c_types, mapped=mapped))
-        clones = {name: text for lanes in row.wide for name, text in lanes.clones.items() if text}
-        plan.prelude += clones.values()
+        plan.prelude += functions_for(row.wide)
     for operation, c_type in sorted({(each.operation, each.c_type) for each in row.joined}):
         if row.vector_loops and (not words.is_opencl or c_type in VECTOR_TYPES):
             plan.prelude.append(across_lanes(words, operation, c_type, row.vec))

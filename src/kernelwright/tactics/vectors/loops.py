@@ -26,7 +26,7 @@ from kernelwright.tactics.common.loop_reductions import (
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 from kernelwright.tactics.vectors.lane_kinds import LaneKind
 from kernelwright.tactics.vectors.lane_text import operators_in, prelude
-from kernelwright.tactics.vectors.lanes import Vectorizer
+from kernelwright.tactics.vectors.lanes import Vectorizer, functions_for, types_in
 from kernelwright.tactics.vectors.load_batches import batched_loop
 from kernelwright.tactics.vectors.shared_loops import (
     TOGETHER,
@@ -395,21 +395,11 @@ def add_prelude(loops: LoopVectorizer) -> None:
     """Write the changed loops, and the text that they stand on."""
     emit(loops)
     subject, plan, words = loops.subject, loops.plan, dialect(loops.subject.language)
-    c_types = {each.c_type for each in loops.joined} | {"float"}
-    for lanes in loops.wide:
-        c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
-    c_types |= {a.c_type for a in subject.analysis.facts.arrays.values()}
+    c_types = types_in(loops.wide, subject) | {each.c_type for each in loops.joined}
     mapped = {key for lanes in loops.wide for key in lanes.mapped}
-    plan.prelude.append(
-        prelude(
-            words,
-            loops.vec,
-            c_types=c_types,
-            mapped=mapped,
-            operators=operators_in(subject.analysis.function.body),
-        )
-    )
-    plan.prelude += {name: text for lanes in loops.wide for name, text in lanes.clones.items() if text}.values()
+    operators = operators_in(subject.analysis.function.body)
+    plan.prelude.append(prelude(words, loops.vec, c_types=c_types, mapped=mapped, operators=operators))
+    plan.prelude += functions_for(loops.wide)
     for operation, c_type in sorted({(each.operation, each.c_type) for each in loops.joined}):
         plan.prelude.append(across_lanes(words, operation, c_type, loops.vec))
 
