@@ -9,8 +9,8 @@ from kernelwright.analysis.facts import Access, Guard
 from kernelwright.analysis.polynomial import ZERO, Polynomial, number
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Unfit
+from kernelwright.tactics.stencil.facts import Stencil, ends_of
 from kernelwright.tactics.stencil.neighbours import Neighbour, Range, Window, clamped_limits, neighbour_of
-from kernelwright.tactics.stencil.tiles import Stencil, ends_of
 from kernelwright.tactics.tiling.frame import Frame
 from kernelwright.tactics.tiling.index_space import deep_names
 

@@ -19,11 +19,11 @@ from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_br
 from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import extents, only_shape, steps_of
 from kernelwright.tactics.common.traffic_model import LATENCY_S, LEAST, MOST, launch_s
+from kernelwright.tactics.stencil.facts import Stencil, apart, inside_text, narrow_text, stencil_of
 from kernelwright.tactics.stencil.neighbours import Window, inside_edits
 from kernelwright.tactics.stencil.step_cells import reads_of
 from kernelwright.tactics.stencil.step_chain import Chain, chain_of
 from kernelwright.tactics.stencil.step_text import ORIGIN, ROW, STRIP, TILE
-from kernelwright.tactics.stencil.tiles import Stencil, apart, inside_text, narrow_text, stencil_of
 from kernelwright.tactics.tiling.frame import drop_sized_attributes, place_attribute
 from kernelwright.tactics.tiling.store import value_edits
 from kernelwright.tactics.tiling.text import fill, indented

@@ -148,9 +148,6 @@ def _calls(subject: Subject) -> dict[Span, Operation]:
     return {call.place.span: operation for call, operation, _ in found}
 
 
-# Memory between loops
-
-
 # One loop
 
 

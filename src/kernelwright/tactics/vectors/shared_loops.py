@@ -60,6 +60,9 @@ def outer_loops(body: nodes.Block) -> list[nodes.Loop]:
     return found
 
 
+# Memory between loops
+
+
 def _touched(subject: Subject, fact: LoopFact) -> tuple[set[str], set[str]]:
     """Arrays that a loop reads, and those that it writes."""
     accesses = [a for a in subject.analysis.facts.accesses if fact.index in a.loops and a.space != "private"]
@@ -147,6 +150,9 @@ def _column(subject: Subject, index: int, loops: list[LoopFact]) -> object:
     if access.element is None:
         return index
     return access.element.replaced({loop.atom: named("column") for loop in loops if loop.index in access.loops})
+
+
+# How a loop counts
 
 
 def plain_loop(node: nodes.Loop, fact: LoopFact, *, is_alone: bool = False) -> LoopHeader:
