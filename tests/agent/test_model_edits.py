@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.agent.model.anchors import AnchorError, Region
+from kernelwright.agent.model.anchors import Malformed, Region
 from kernelwright.agent.model.edits import MOST_EDITS, edited, edits_of_patch, has_edits, is_patch
 
 SOURCE = "a;\nb;\n  c;\nb;\nd;\n"
@@ -35,7 +35,7 @@ def edit(old: str, new: str) -> str:
     ],
 )
 def test_an_edit_that_does_not_say_where_is_told_why(text: str, words: str) -> None:
-    with pytest.raises(AnchorError, match=words):
+    with pytest.raises(Malformed, match=words):
         edited(SOURCE, text)
 
 
@@ -69,7 +69,7 @@ def test_a_source_is_no_unified_diff() -> None:
     assert not is_patch("-x;\n+y;")
     assert is_patch("-x;\n+y;", "diff")
     assert not is_patch(SOURCE, "diff")
-    with pytest.raises(AnchorError, match="not in the source"):
+    with pytest.raises(Malformed, match="not in the source"):
         edited(SOURCE, edits_of_patch("@@ -1 +1 @@\n-other;\n+y;"))
 
 
@@ -107,7 +107,7 @@ def test_anchors_and_advice_in_an_edit_say_no_more_than_where_it_belongs(text: s
     ],
 )
 def test_an_edit_outside_of_the_anchors_is_told_its_line(text: str, line: str) -> None:
-    with pytest.raises(AnchorError, match=f"edit 1 changes the line '{line}', outside of the anchors"):
+    with pytest.raises(Malformed, match=f"edit 1 changes the line '{line}', outside of the anchors"):
         edited(SOURCE, text, Region(2, 3))
 
 
@@ -129,7 +129,7 @@ def test_an_edit_changes_its_lines_and_no_other(pieces: list[str], data: st.Data
     old, new = lines[first : last + 1], data.draw(st.lists(st.text("xy", max_size=3), min_size=1, max_size=3))
     try:
         result = edited("\n".join(lines), edit("\n".join(old), "\n".join(new)))
-    except AnchorError:
+    except Malformed:
         return
     assert result.split("\n") == [*lines[:first], *new, *lines[last + 1 :]]
 
@@ -138,5 +138,5 @@ def test_an_edit_changes_its_lines_and_no_other(pieces: list[str], data: st.Data
 def test_no_text_raises_anything_but_a_complaint(text: str) -> None:
     try:
         edited(SOURCE, text)
-    except AnchorError:
+    except Malformed:
         return

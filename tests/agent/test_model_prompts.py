@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kernelwright.agent.base import AnalyseContext, CodeContext, DebugContext, Draft, PlanContext, Task, TemplateContext
 from kernelwright.agent.model.agent import ModelAgent
-from kernelwright.agent.model.anchors import BEGIN, END
+from kernelwright.agent.model.anchors import BEGIN, END, Malformed
 from kernelwright.agent.model.cleaning import cleaned_log, cleaned_message
 from kernelwright.agent.model.context import DIRECTIONS, landscape_section
 from kernelwright.agent.model.drafting import body_of, with_defaults, without_parameters
@@ -24,7 +24,6 @@ from kernelwright.agent.model.limits import limits_words
 from kernelwright.agent.model.prompting import system_prompt
 from kernelwright.agent.model.replies import (
     MOST_CLAIM,
-    Malformed,
     PlanReply,
     claims_of,
     direct_plan_of,

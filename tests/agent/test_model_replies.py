@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernelwright.agent.model.anchors import (
     BEGIN,
     END,
-    AnchorError,
+    Malformed,
     Region,
     anchored,
     carried_out,
@@ -24,7 +24,6 @@ from kernelwright.agent.model.replies import (
     ANALYSIS_SCHEMA,
     AnalysisReply,
     GivenUp,
-    Malformed,
     PlanReply,
     claims_of,
     code_of,
@@ -52,7 +51,7 @@ def reply(text: str, finish: str = "stop") -> Reply:
 
 def test_a_change_outside_of_the_anchors_is_refused_with_a_diff() -> None:
     answer = anchored(SOURCE, Region(4, 6), "opencl").replace("const int rows", "const int height")
-    with pytest.raises(AnchorError, match="outside of the anchors") as caught:
+    with pytest.raises(Malformed, match="outside of the anchors") as caught:
         carried_out(SOURCE, Region(4, 6), answer)
     assert "above the anchors" in str(caught.value)
     assert "\n-__kernel" in str(caught.value)
@@ -60,7 +59,7 @@ def test_a_change_outside_of_the_anchors_is_refused_with_a_diff() -> None:
 
 
 def test_a_change_below_the_anchors_is_refused() -> None:
-    with pytest.raises(AnchorError, match="below the anchors"):
+    with pytest.raises(Malformed, match="below the anchors"):
         carried_out(SOURCE, Region(4, 6), anchored(SOURCE, Region(4, 6), "opencl") + "int more;\n")
 
 
@@ -76,12 +75,12 @@ def test_a_change_below_the_anchors_is_refused() -> None:
     ],
 )
 def test_anchors_that_make_no_region_are_explained(text: str, words: str) -> None:
-    with pytest.raises(AnchorError, match=words):
+    with pytest.raises(Malformed, match=words):
         cut_at_anchors(text)
 
 
 def test_an_answer_without_anchors_must_match_around_the_region() -> None:
-    with pytest.raises(AnchorError, match="are missing"):
+    with pytest.raises(Malformed, match="are missing"):
         carried_out(SOURCE, Region(4, 6), "__kernel void other() {}")
     changed = SOURCE.replace("row < rows && col < cols", "col < cols && row < rows")
     assert carried_out(SOURCE, Region(5, 5), changed) == changed
@@ -129,7 +128,7 @@ def test_whatever_comes_back_the_outside_stays_byte_for_byte(source: str, first:
     for given_back in (answer, f"// {BEGIN}\n{answer}\n// {END}"):
         try:
             result = carried_out(source, region, given_back).split("\n")
-        except AnchorError:
+        except Malformed:
             continue
         assert result[: region.first - 1] == lines[: region.first - 1]
         after = lines[region.last :]

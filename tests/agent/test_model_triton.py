@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kernelwright.agent.model.anchors import Malformed
 from kernelwright.agent.model.fences.triton_text import check_triton_source
-from kernelwright.agent.model.replies import Malformed
 
 HEAD = "import triton\nimport triton.language as tl\n\n\n"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from test_model_triton import HEAD, kernel, top
 
+from kernelwright.agent.model.anchors import Malformed
 from kernelwright.agent.model.fences.triton_text import check_triton_source
-from kernelwright.agent.model.replies import Malformed
 
 BODIES = {
     "module-of-builtin": "x = max.__self__.open('x')",

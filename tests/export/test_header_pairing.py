@@ -15,7 +15,7 @@ from exported_operators import write_scale
 from header_hosts import built_for, run_host
 
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo
-from kernelwright.export.pairing import Pairing
+from kernelwright.export.pairing import built_name, guard, option
 from kernelwright.export.run import export_run
 from kernelwright.problem.config import Config
 from kernelwright.problem.expressions.expression import Expression
@@ -206,9 +206,9 @@ def test_cuda_sources_are_built_as_each_config_of_the_header(record_run: RecordR
 # Names
 
 
-def pairing_of(*entries: str) -> Pairing:
+def template_of(*entries: str) -> Template:
     steps = tuple(LaunchStep(entry, (Expression.parse("1"),), (Expression.parse("64"),)) for entry in entries)
-    return Pairing(Template("any", Path("any.cu"), "cuda", "", steps=steps))
+    return Template("any", Path("any.cu"), "cuda", "", steps=steps)
 
 
 @pytest.mark.parametrize(
@@ -224,18 +224,18 @@ def pairing_of(*entries: str) -> Pairing:
 def test_template_arguments_with_scopes_and_templates_leave_the_kernels_name(
     entry: str, scope: str, name: str, arguments: str
 ) -> None:
-    pairing = pairing_of(entry)
-    token = pairing.option(Config({})).partition("=")[2]
-    assert pairing.entry(entry, Config({})) == f"{scope}{name}_{token}{arguments}"
-    assert f"#define {name} " in pairing.guard([], function_of={})
+    template = template_of(entry)
+    token = option(template, Config({})).partition("=")[2]
+    assert built_name(template, entry, Config({})) == f"{scope}{name}_{token}{arguments}"
+    assert f"#define {name} " in guard(template, [], function_of={})
 
 
 def test_a_kernel_whose_name_begins_with_anothers_is_called_after_the_config_once(tmp_path: Path) -> None:
     kernels = ("scale", "scale_")
-    pairing = pairing_of(*kernels)
+    template = template_of(*kernels)
     text = tmp_path / "text.c"
-    text.write_text(pairing.guard([], function_of={}) + " ".join(kernels) + "\n")
+    text.write_text(guard(template, [], function_of={}) + " ".join(kernels) + "\n")
     found = shutil.which("gcc") or pytest.skip("no gcc on this machine")
-    words = [found, "-E", "-P", pairing.option(Config({})), str(text)]
+    words = [found, "-E", "-P", option(template, Config({})), str(text)]
     out = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout
-    assert out.split() == [pairing.entry(each, Config({})) for each in kernels]
+    assert out.split() == [built_name(template, each, Config({})) for each in kernels]

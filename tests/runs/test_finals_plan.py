@@ -25,8 +25,8 @@ from kernelwright.tuning.finals.time_plan import (
     MOST_SHARE,
     FinalsCosts,
     FinalsPace,
-    Recent,
     raised_words,
+    recent_costs,
     reserved_s,
 )
 from kernelwright.tuning.loop import RunClock
@@ -154,10 +154,10 @@ def test_what_is_kept_for_a_comparison_is_not_given_up_for_its_confirmation() ->
 
 def test_costs_are_not_reckoned_for_every_question() -> None:
     count = itertools.count(1)
-    recent = Recent(lambda: dataclasses.replace(COSTS, check_s=float(next(count))))
+    costs = recent_costs(lambda: dataclasses.replace(COSTS, check_s=float(next(count))))
     for evaluations in range(1000):
         for _ in range(3):
-            recent.costs(evaluations)
+            costs(evaluations)
     assert next(count) < 200
 
 

@@ -14,12 +14,12 @@ from spool_runs import worker
 
 from kernelwright.errors import StoreError
 from kernelwright.identity import content_id
+from kernelwright.remote.base import Finalist
 from kernelwright.remote.envelope import FORMAT, SpoolTooNew, decode, digest, encode
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.messages import (
     Begin,
     CompareAsked,
-    Entry,
     NodeAnswered,
     NodeAsked,
     Race,
@@ -133,7 +133,7 @@ def test_a_file_is_no_folder_of_another_one() -> None:
         all_files(Begin(dataclasses.replace(WORK, files={"a": digest(b"x"), "a/b": digest(b"x")})))
 
 
-FINALS = CompareAsked(WORK, "run", {"3": {"a.cl": digest(b"y")}}, (Entry(3, "id", {"A": 1}),), 1, 9, None)
+FINALS = CompareAsked(WORK, "run", {"3": {"a.cl": digest(b"y")}}, (Finalist(3, "id", {"A": 1}),), 1, 9, None)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ FINALS = CompareAsked(WORK, "run", {"3": {"a.cl": digest(b"y")}}, (Entry(3, "id"
         (dataclasses.replace(NODE, race=Race({"small": 0.0}, 0.5)), "times that are none"),
         (dataclasses.replace(NODE, race=Race({"small": 1.0}, -1.0)), "times that are none"),
         (dataclasses.replace(FINALS, nodes={"3; rm": {}, "3": {}}), "no number of a node"),
-        (dataclasses.replace(FINALS, entries=(Entry(4, "id", {}),)), "node 4"),
+        (dataclasses.replace(FINALS, entries=(Finalist(4, "id", {}),)), "node 4"),
         (dataclasses.replace(FINALS, count=0), "finalists"),
         (dataclasses.replace(FINALS, rounds=10**9), "rounds"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from tactic_runs import GPU, example
 
 from kernelwright.tactics.base import DeviceFacts, Rewrite
-from kernelwright.tactics.common.traffic_model import LAUNCH_S, MOST, LaunchWork, array_bytes, effect, map_bytes
+from kernelwright.tactics.common.traffic_model import LAUNCH_S, MOST, array_bytes, effect, launch_s, map_bytes
 from kernelwright.tactics.rows.groups import GROUP_LANES
 from kernelwright.tactics.rows.registers import ROW_REGISTERS
 from kernelwright.tactics.vectors.map import VECTOR_MAP
@@ -18,14 +18,14 @@ SILU = {"tokens": 128, "d": 11008}
 
 
 def test_a_launch_takes_at_least_its_own_time_then_what_bounds_it() -> None:
-    assert LaunchWork(0, 32, 32, 0.0).time_s(H100) == LAUNCH_S
-    assert LaunchWork(2.94e9, 1e6, 256, 0.0).time_s(H100) == pytest.approx(LAUNCH_S + 1e-3)
-    one_wave, two = (LaunchWork(0, count, 1024, 1e-6).time_s(H100) for count in (264 * 1024, 265 * 1024))
+    assert launch_s(H100, 0, 32, 32, 0.0) == LAUNCH_S
+    assert launch_s(H100, 2.94e9, 1e6, 256, 0.0) == pytest.approx(LAUNCH_S + 1e-3)
+    one_wave, two = (launch_s(H100, 0, count, 1024, 1e-6) for count in (264 * 1024, 265 * 1024))
     assert two - one_wave == pytest.approx(1e-6)
 
 
 def test_unknown_devices_have_times_too() -> None:
-    assert LaunchWork(1e9, 1e6, 256, 1e-6).time_s(DeviceFacts("gpu")) > LAUNCH_S
+    assert launch_s(DeviceFacts("gpu"), 1e9, 1e6, 256, 1e-6) > LAUNCH_S
 
 
 def test_a_map_moves_what_it_touches_and_no_more_than_there_is() -> None:
@@ -40,11 +40,11 @@ def test_a_map_moves_what_it_touches_and_no_more_than_there_is() -> None:
 
 
 def test_factors_are_means_over_workloads_within_bounds() -> None:
-    slow, fast = LaunchWork(0, 32, 32, 8e-6), LaunchWork(0, 32, 32, 0.0)
-    assert effect(H100, [(slow, fast)], "It", otherwise=1.0).factor == pytest.approx(9.0)
-    assert effect(H100, [(slow, fast), (fast, fast)], "It", otherwise=1.0).factor == pytest.approx(3.0)
-    assert effect(H100, [(replace(slow, waits=1.0), fast)], "It", otherwise=1.0).factor == MOST
-    assert effect(H100, [], "It", otherwise=1.7).factor == 1.7
+    slow, slower, fast = (launch_s(H100, 0, 32, 32, waits_s) for waits_s in (8e-6, 1.0, 0.0))
+    assert effect([(slow, fast)], "It", otherwise=1.0).factor == pytest.approx(9.0)
+    assert effect([(slow, fast), (fast, fast)], "It", otherwise=1.0).factor == pytest.approx(3.0)
+    assert effect([(slower, fast)], "It", otherwise=1.0).factor == MOST
+    assert effect([], "It", otherwise=1.7).factor == 1.7
 
 
 @pytest.mark.parametrize(("name", "tactic", "measured"), [

@@ -6,9 +6,8 @@ import pytest
 from triton_problems import HOPPER, KERNEL
 
 from kernelwright.agent.base import Task
-from kernelwright.agent.model.anchors import BEGIN, END, Region
+from kernelwright.agent.model.anchors import BEGIN, END, Malformed, Region
 from kernelwright.agent.model.drafting import body_of, drafted
-from kernelwright.agent.model.replies import Malformed
 from kernelwright.agent.written import written_template
 from kernelwright.llm.base import Reply
 from kernelwright.problem.load.problem import load_problem

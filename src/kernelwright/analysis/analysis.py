@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kernelwright.analysis.affine import AXES, AffineForm, Movement, affine_form
-from kernelwright.analysis.facts import Access, Array, Atom, KernelFacts, Opaque, Reuse
+from kernelwright.analysis.facts import Access, Array, Atom, KernelFacts, Reuse
 from kernelwright.analysis.literals import find_literals
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
 from kernelwright.analysis.state import State
@@ -27,6 +27,7 @@ from kernelwright.errors import Location, SpecError
 from kernelwright.problem.toml.file import did_you_mean
 from kernelwright.source import nodes
 from kernelwright.source.language import Language
+from kernelwright.source.preprocess import Opaque
 from kernelwright.source.syntax import KEPT_TREES, parse
 
 
@@ -239,9 +240,7 @@ def _facts(state: State, function: nodes.Function, statements: Statements) -> Ke
         accesses.append(replace(access, contiguity=contiguity, stride=stride))
     used = [function, *[statements.functions[name] for name in state.helpers]]
     spans = [each.place.span for each in used]
-    unclear = [
-        Opaque(each.span, each.reason) for each in tree.expanded.unclear if any(each.span.overlaps(s) for s in spans)
-    ]
+    unclear = [each for each in tree.expanded.unclear if any(each.span.overlaps(span) for span in spans)]
     data = tree.source.encode("utf-8", "surrogatepass")
     unclear += [
         Opaque(mark.span, "volatile: every access must stay as it is")

@@ -12,7 +12,7 @@ from typing import Literal
 
 from kernelwright.analysis.polynomial import Polynomial
 from kernelwright.source.nodes import FunctionParameter
-from kernelwright.source.preprocess import Mark
+from kernelwright.source.preprocess import Mark, Opaque
 from kernelwright.source.span import Span
 
 Confidence = Literal["certain", "likely", "guess"]
@@ -300,14 +300,6 @@ class Reuse:
     """Launch axes of which the element does not depend: `x`, `y`, `z`."""
     loops: tuple[int, ...]
     """Loops around it of which the element does not depend."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opaque:
-    """Something that is not understood: not to be touched."""
-
-    span: Span
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

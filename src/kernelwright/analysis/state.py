@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from kernelwright.analysis import facts
-from kernelwright.analysis.facts import NO_SOURCES, Access, AccessKind, Array, Guard, Opaque, Relation, Sources
+from kernelwright.analysis.facts import NO_SOURCES, Access, AccessKind, Array, Guard, Relation, Sources
 from kernelwright.analysis.polynomial import ONE, Polynomial
 from kernelwright.analysis.values import Atoms, Pointer, Truth, Value
 from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.source import nodes
 from kernelwright.source.language import Language
 from kernelwright.source.lowering_expressions import vector_width
-from kernelwright.source.preprocess import Place
+from kernelwright.source.preprocess import Opaque, Place
 from kernelwright.source.span import Span
 
 MAX_STEPS = 60_000

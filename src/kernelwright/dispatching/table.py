@@ -20,7 +20,7 @@ from functools import cached_property
 
 from kernelwright.dispatching.cover import smallest_cover
 from kernelwright.dispatching.probes import SizeRange, derived_sizes
-from kernelwright.dispatching.rule import Case, Rule, Split, choose, chosen_in, fit_rule, leaf_of, rule_lines
+from kernelwright.dispatching.rule import Case, Rule, Split, choose, chosen_in, fit_rule, rule_lines
 from kernelwright.errors import SpecError, UserError
 from kernelwright.evaluate.statistics import speedup_interval
 from kernelwright.problem.config import Config, Value
@@ -388,8 +388,3 @@ def bytes_expression(problem: Problem) -> Expression:
         if argument.role in ("input", "output", "inout")
     ]
     return Expression.parse(" + ".join(terms))
-
-
-def leaf_places(table: DispatchTable, sizes: Sizes) -> tuple[int, ...]:
-    """The configs to try for these sizes, in order, whatever the domain."""
-    return leaf_of(table.rule, sizes)

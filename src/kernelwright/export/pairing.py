@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from kernelwright.problem.config import Config
 from kernelwright.template.model import Candidate, Template
@@ -21,63 +20,62 @@ _ANY_SOURCE = "KERNELWRIGHT_EXPORTED_SOURCE"
 _JOIN = "KERNELWRIGHT_BUILD_NAME"
 
 
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """The mark and the kernels' names of one template."""
+def option(template: Template, config: Config) -> str:
+    """The word of the header's options that says which config is built; empty where nothing can be named so."""
+    return f"-D{_mark(template)}={_token(template, config)}" if _kernels(template) else ""
 
-    template: Template
 
-    @property
-    def mark(self) -> str:
-        """The macro that only the header's options define and only this template's exported source looks at."""
-        return f"KERNELWRIGHT_TUNED_{self.template.identity}"
+def built_name(template: Template, entry: str, config: Config) -> str:
+    """What a kernel is called in a build for this config; as it is where it has no plain name."""
+    found = _parts(template, entry)
+    if found is None:
+        return entry
+    return f"{found['scope'] or ''}{found['name']}_{_token(template, config)}{found['rest'] or ''}"
 
-    def option(self, config: Config) -> str:
-        """The word of the header's options that says which config is built; empty where nothing can be named so."""
-        return f"-D{self.mark}={self._token(config)}" if self._kernels() else ""
 
-    def entry(self, entry: str, config: Config) -> str:
-        """What the kernel is called in a build for this config; as it is where it has no plain name."""
-        found = _parts(self.template, entry)
-        if found is None:
-            return entry
-        return f"{found['scope'] or ''}{found['name']}_{self._token(config)}{found['rest'] or ''}"
+def guard(template: Template, macros: Sequence[str], *, function_of: Mapping[str, str]) -> str:
+    """What stands before the values in the exported source; empty where nothing can be named.
 
-    def guard(self, macros: Sequence[str], *, function_of: Mapping[str, str]) -> str:
-        """What stands before the values in the exported source; empty where nothing can be named.
+    Args:
+        template: whose source is exported.
+        macros: what has to come from outside when the header's options build it.
+        function_of: of those that depend on sizes, which function of the header gives the value.
+    """
+    kernels, mark = _kernels(template), _mark(template)
+    if not kernels:
+        return ""
+    lines = [
+        *_comment(
+            "These are the general winner's values. The header that is exported with this file has in "
+            "build_options, for each of its configs, the values to build it with instead, and launches kernels "
+            "that are called after the config: only this file, built with those options, has them."
+        ),
+        f"#ifdef {mark}",
+        *_unless_all(macros, function_of),
+        f"#ifndef {_JOIN}",
+        f"#define {_JOIN}_(kernel, build) kernel##_##build",
+        f"#define {_JOIN}(kernel, build) {_JOIN}_(kernel, build)",
+        "#endif",
+        *(f"#define {kernel} {_JOIN}({kernel}, {mark})" for kernel in kernels),
+        "#endif",
+        *_alone(macros),
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
-        Args:
-            macros: what has to come from outside when the header's options build it.
-            function_of: of those that depend on sizes, which function of the header gives the value.
-        """
-        kernels = self._kernels()
-        if not kernels:
-            return ""
-        lines = [
-            *_comment(
-                "These are the general winner's values. The header that is exported with this file has in "
-                "build_options, for each of its configs, the values to build it with instead, and launches kernels "
-                "that are called after the config: only this file, built with those options, has them."
-            ),
-            f"#ifdef {self.mark}",
-            *_unless_all(macros, function_of),
-            f"#ifndef {_JOIN}",
-            f"#define {_JOIN}_(kernel, build) kernel##_##build",
-            f"#define {_JOIN}(kernel, build) {_JOIN}_(kernel, build)",
-            "#endif",
-            *(f"#define {kernel} {_JOIN}({kernel}, {self.mark})" for kernel in kernels),
-            "#endif",
-            *_alone(macros),
-        ]
-        return "".join(f"{line}\n" for line in lines)
 
-    def _token(self, config: Config) -> str:
-        return f"kw{Candidate(self.template, config).id}"
+def _mark(template: Template) -> str:
+    """The macro that only the header's options define and only this template's exported source looks at."""
+    return f"KERNELWRIGHT_TUNED_{template.identity}"
 
-    def _kernels(self) -> tuple[str, ...]:
-        """The kernels' plain names, each once."""
-        found = (_parts(self.template, step.entry) for step in self.template.steps)
-        return tuple(dict.fromkeys(each["name"] for each in found if each is not None))
+
+def _token(template: Template, config: Config) -> str:
+    return f"kw{Candidate(template, config).id}"
+
+
+def _kernels(template: Template) -> tuple[str, ...]:
+    """The kernels' plain names, each once."""
+    found = (_parts(template, step.entry) for step in template.steps)
+    return tuple(dict.fromkeys(each["name"] for each in found if each is not None))
 
 
 def _parts(template: Template, entry: str) -> re.Match[str] | None:

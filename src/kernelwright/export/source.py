@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kernelwright.errors import UserError
-from kernelwright.export.pairing import Pairing
+from kernelwright.export.pairing import guard
 from kernelwright.export.subject import ExportedRun, one_line
 from kernelwright.results.configured_source import ConfiguredMacro, configured_source, recorded_names
 from kernelwright.template.header import parse_header
@@ -46,9 +46,9 @@ def source_text(run: ExportedRun) -> str:
     head = "".join(f"// {one_line(line)}".rstrip() + "\n" for line in comment)
     prefix, sizes = f"kernelwright_{run.identifier}_define_", set(run.problem.size_names)
     function_of = {name: f"{prefix}{name}" for name, value in template.defines.items() if value.names & sizes}
-    guard = Pairing(template).guard([macro.name for macro in source.macros], function_of=function_of)
+    pairing = guard(template, [macro.name for macro in source.macros], function_of=function_of)
     defaults = "".join(_default(macro) for macro in source.macros)
-    return f"{head}\n{guard}{defaults}\n{_without_marks(source.body, run)}"
+    return f"{head}\n{pairing}{defaults}\n{_without_marks(source.body, run)}"
 
 
 def refuse_triton(template: Template) -> None:

@@ -60,12 +60,8 @@ class _WorkloadPair:
     """Each over its own run's baseline."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One name whose value differs; None: one of the two has it not."""
-
-    name: str
-    values: tuple[Value | None, Value | None]
+Changes = Mapping[str, tuple[Value | None, Value | None]]
+"""By name, values that differ; None: one of the two has it not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +74,10 @@ class TwoRuns:
     """What both claims must be read with, what makes figures mean different things, and what nobody claims."""
     workloads: tuple[_WorkloadPair, ...]
     """Those that both have, with the same sizes."""
-    configuration: tuple[Change, ...]
+    configuration: Changes
     same_parameters: int
     """How many parameters have the same value in both."""
-    settings: tuple[Change, ...]
+    settings: Changes
     diff: tuple[tuple[LineKind, str], ...]
     """The source of the first's best against that of the second's; empty: the same text, or unknown."""
     diff_note: str
@@ -109,7 +105,7 @@ def compare_runs(first: Path, second: Path) -> TwoRuns:
         is_same_problem=same,
         notes=(*shared, *_notes((first, second), views, common), *_bare(configs), NOT_SIDE_BY_SIDE),
         workloads=tuple(_pair(name, results) for name in common),
-        configuration=_changes(configs[0], configs[1]) if all(configs) else (),
+        configuration=_changes(configs[0], configs[1]) if all(configs) else {},
         same_parameters=sum(configs[1].get(name) == value for name, value in configs[0].items()),
         settings=_changes(_flat(views[0].started.settings), _flat(views[1].started.settings)),
         diff=tuple(diff),
@@ -216,12 +212,9 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Change, ...]:
-    return tuple(
-        Change(name, (one.get(name), other.get(name)))
-        for name in dict.fromkeys([*one, *other])
-        if one.get(name) != other.get(name)
-    )
+def _changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> Changes:
+    names = dict.fromkeys([*one, *other])
+    return {name: (one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)}
 
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -275,8 +268,8 @@ def runs_record(found: TwoRuns) -> dict[str, Any]:
             }
             for each in found.workloads
         ],
-        "configuration": {each.name: list(each.values) for each in found.configuration},
-        "settings": {each.name: list(each.values) for each in found.settings},
+        "configuration": {name: list(values) for name, values in found.configuration.items()},
+        "settings": {name: list(values) for name, values in found.settings.items()},
         "diff": "\n".join(line for _, line in found.diff),
         "diff_note": found.diff_note,
     }  # fmt: skip

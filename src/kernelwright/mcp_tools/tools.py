@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kernelwright.agent.model.anchors import Malformed
 from kernelwright.agent.model.drafting import check_text
 from kernelwright.agent.model.hostile import MOST_SOURCE_CHARACTERS, check_header
-from kernelwright.agent.model.replies import Malformed
 from kernelwright.errors import KernelwrightError, StoreError, UserError
 from kernelwright.export.choice import Choice, write_choice
 from kernelwright.export.run import FORMATS

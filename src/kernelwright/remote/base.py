@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kernelwright.problem.config import Config
+from kernelwright.problem.config import Value
 from kernelwright.problem.outcome import Failed
 from kernelwright.store.event import Evaluated, FinalistsCompared, TemplateProven
 
@@ -73,7 +73,7 @@ class Finalist:
 
     node: int
     candidate_id: str
-    config: Config
+    config: Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)

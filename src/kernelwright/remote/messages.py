@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernelwright import errors
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, KernelwrightError, StoreError
-from kernelwright.problem.config import Value
+from kernelwright.remote.base import Finalist
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -126,15 +126,6 @@ class NodeAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One finalist."""
-
-    node: int
-    candidate_id: str
-    config: Mapping[str, Value]
-
-
-@dataclass(frozen=True, slots=True)
 class CompareAsked:
     """Check finalists on every dataset and measure them side by side with the baseline."""
 
@@ -142,7 +133,7 @@ class CompareAsked:
     run_id: str
     nodes: Mapping[str, Files]
     """By node: the files of its problem."""
-    entries: tuple[Entry, ...]
+    entries: tuple[Finalist, ...]
     """The first `count` are wanted; the others take the place of what is rejected."""
     count: int
     rounds: int

@@ -187,7 +187,7 @@ def compare_job(comparing: Comparing) -> FinalistsJob | None:
     every = [*wanted, *spares]
     return FinalistsJob(
         nodes={node: comparing.files(node) for node in sorted({each.node for each in every})},
-        finalists=tuple(Finalist(each.node, each.candidate.id, each.candidate.config) for each in every),
+        finalists=tuple(Finalist(each.node, each.candidate.id, dict(each.candidate.config)) for each in every),
         count=len(wanted),
         rounds=comparing.rounds,
         seconds=comparing.seconds,

@@ -285,23 +285,23 @@ def heatmap(rows: Sequence[Row], first: str, second: str, declared: Mapping[str,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RoofPoint:
-    """One measured kernel on one workload."""
-
-    workload: str
-    kind: str
-    """`baseline` or `winner`."""
-    operations_per_byte: float
-    operations_per_s: float
-
-
 def roofline_chart(
-    points: Sequence[RoofPoint], width: int, *, bytes_per_s: float | None, operations_per_s: float | None
+    points: Mapping[tuple[str, str], tuple[float, float]],
+    width: int,
+    *,
+    bytes_per_s: float | None,
+    operations_per_s: float | None,
 ) -> Markup:
-    """Achieved operations per second against operations per byte, under the measured ceilings."""
-    x_values = [point.operations_per_byte for point in points]
-    y_values = [point.operations_per_s / 1e9 for point in points]
+    """Achieved operations per second against operations per byte, under the measured ceilings.
+
+    Args:
+        points: operations per byte and per second, by workload and what is measured: `baseline` or `winner`.
+        width: in pixels.
+        bytes_per_s: the ceiling of memory.
+        operations_per_s: the ceiling of arithmetic.
+    """
+    x_values = [per_byte for per_byte, _ in points.values()]
+    y_values = [per_s / 1e9 for _, per_s in points.values()]
     if bytes_per_s and operations_per_s:
         x_values.append(operations_per_s / bytes_per_s)
     x_low, x_high = min(x_values) / 3, max(x_values) * 3
@@ -327,12 +327,9 @@ def roofline_chart(
         plot.add(label(plot.x(at) + 12, plot.y(bytes_per_s / 1e9 * at) + 14, text, css_class="label roof-label"))
     if operations_per_s:
         plot.horizontal(operations_per_s / 1e9, "roof", f"{number(operations_per_s / 1e9)} G operations/s")
-    for point in points:
-        x, y = plot.x(point.operations_per_byte), plot.y(point.operations_per_s / 1e9)
-        title = element(
-            "title", f"{point.workload}, {point.kind}: {number(point.operations_per_s / 1e9)} G operations/s"
-        )
-        plot.add(element("circle", title, cx=x, cy=y, r=5, class_=f"roof-{point.kind}"))
+    for (workload, kind), (per_byte, per_s) in points.items():
+        title = element("title", f"{workload}, {kind}: {number(per_s / 1e9)} G operations/s")
+        plot.add(element("circle", title, cx=plot.x(per_byte), cy=plot.y(per_s / 1e9), r=5, class_=f"roof-{kind}"))
     return plot.render("Roofline: achieved performance under the measured ceilings")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -343,8 +343,3 @@ def operation_rate(device: Mapping[str, object]) -> float | None:
 
 def _rate(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and value > 0 else None
-
-
-def known_rates(lines: Sequence[_WorkloadLine]) -> bool:
-    """Whether any workload's distance to the limit is known."""
-    return any(line.limit_ms is not None for line in lines)

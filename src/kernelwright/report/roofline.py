@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kernelwright.report.charts import RoofPoint, roofline_chart
+from kernelwright.report.charts import roofline_chart
 from kernelwright.report.claims import copy_rate, limit_ms, operation_rate
 from kernelwright.report.svg import number, responsive
 from kernelwright.report.text import clean
@@ -67,11 +67,11 @@ def roofline(view: RunView, baseline_ms: Mapping[str, float], *, best: str = "wi
     named = tuple(dataclasses.replace(each, kernel=best) if each.kernel == "winner" else each for each in lines)
     if not lines:
         return _Roofline(_unknown(view), (), None, "")
-    points = [
-        RoofPoint(line.workload, line.kernel, line.operations_per_byte, line.operations_per_s)
+    points = {
+        (line.workload, line.kernel): (line.operations_per_byte, line.operations_per_s)
         for line in lines
         if line.operations_per_byte is not None and line.operations_per_s is not None
-    ]
+    }
     bytes_per_s, operations_per_s = copy_rate(device), operation_rate(device)
     launch_ms = max((float(each.get("launch_ms", 0.0)) for each in view.started.floors.values()), default=0.0)
 

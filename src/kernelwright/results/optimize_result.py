@@ -273,10 +273,6 @@ class OptimizeResult:
             return None
         return compared_interval(self.view, self.compared_row(before), self._row(self.tree[index]))
 
-    def total_interval(self, index: int) -> ConfidenceInterval | None:
-        """A node over the baseline, likewise."""
-        return compared_interval(self.view, 0, self._row(self.tree[index])) if index else None
-
     def compared_row(self, node: Node | None) -> int | None:
         """The row of a node's best finalist in the comparison, 0 for the baseline; None where it had none."""
         if node is not None and node.parent is None and self.view.comparison is not None:

@@ -40,8 +40,8 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unclear:
-    """A part of the source whose meaning depends on what is not in it."""
+class Opaque:
+    """A part of the source that is not understood: not to be touched."""
 
     span: Span
     reason: str
@@ -81,7 +81,7 @@ class Expanded:
     uses: Mapping[str, tuple[Span, ...]]
     """Where each macro is used, by name."""
     marks: tuple[Mark, ...]
-    unclear: tuple[_Unclear, ...]
+    unclear: tuple[Opaque, ...]
     decided: tuple[_Decided, ...] = ()
 
     def place(self, start: int, end: int) -> Place:
@@ -235,7 +235,7 @@ class _Reader:
         self.result: list[Token] = []
         self.pragmas: list[tuple[int, str, Span]] = []
         """Index into `result`, text, place."""
-        self.unclear: list[_Unclear] = []
+        self.unclear: list[Opaque] = []
         self.decided: list[_Decided] = []
         self.mentioned = self._defined_names()
 
@@ -269,9 +269,9 @@ class _Reader:
             expansion, index = self.expander.at(self.tokens, index)
             self.result += expansion
         if self.expander.is_exhausted:
-            self.unclear.append(_Unclear(self._whole(), "its macros make too much text; not all are expanded"))
+            self.unclear.append(Opaque(self._whole(), "its macros make too much text; not all are expanded"))
         for branch in self.branches:
-            self.unclear.append(_Unclear(branch.span, "a conditional without #endif"))
+            self.unclear.append(Opaque(branch.span, "a conditional without #endif"))
 
     def _whole(self) -> Span:
         return self.tokens[0].span.joined(self.tokens[-1].span)
@@ -295,7 +295,7 @@ class _Reader:
             case "endif" if self.branches:
                 branch = self.branches.pop()
                 if branch.reason:
-                    self.unclear.append(_Unclear(branch.span.joined(span), branch.reason))
+                    self.unclear.append(Opaque(branch.span.joined(span), branch.reason))
                 elif is_read or branch.is_taken or all(each.is_taken for each in self.branches):
                     self.decided.append(_decided(branch, span))
             case "define" if is_read:

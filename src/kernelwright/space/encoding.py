@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +15,8 @@ from kernelwright.space.parameter import Parameter
 Features = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """Features in 0..1, column by column in the parameters' order.
+def columns_of(parameter: Parameter) -> tuple[tuple[str, ...], Features]:
+    """The names of a parameter's features, and (values, its columns) in 0..1.
 
     - numbers, all powers of two: log2, scaled to 0..1 (so 32 lies midway between 16 and 64);
     - other numbers: the position in ascending order, scaled to 0..1;
@@ -26,32 +24,18 @@ class Encoding:
     - texts: one column for each value, 1 in the value's own;
     - a parameter with one value: no column.
     """
-
-    feature_names: tuple[str, ...]
-    tables: tuple[Features, ...]
-    """For each parameter, (values, its columns)."""
-
-    def encode(self, rows: Array) -> Features:
-        """(configs, features) for (configs, parameters) value indices."""
-        parts = [table[rows[:, index]] for index, table in enumerate(self.tables) if table.shape[1]]
-        return np.concatenate(parts, axis=1) if parts else np.zeros((len(rows), 0))
+    count = len(parameter.values)
+    if count == 1:
+        return (), np.zeros((1, 0))
+    if is_text(parameter):
+        return tuple(f"{parameter.name}={value}" for value in parameter.values), np.eye(count)
+    return (parameter.name,), scaled(parameter).reshape(-1, 1)
 
 
-def make_encoding(parameters: Sequence[Parameter]) -> Encoding:
-    """The encoding of these parameters."""
-    names: list[str] = []
-    tables: list[Features] = []
-    for parameter in parameters:
-        count = len(parameter.values)
-        if count == 1:
-            tables.append(np.zeros((1, 0)))
-        elif is_text(parameter):
-            names.extend(f"{parameter.name}={value}" for value in parameter.values)
-            tables.append(np.eye(count))
-        else:
-            names.append(parameter.name)
-            tables.append(scaled(parameter).reshape(-1, 1))
-    return Encoding(tuple(names), tuple(tables))
+def encoded(tables: Sequence[Features], rows: Array) -> Features:
+    """(configs, features) for (configs, parameters) value indices, by the columns of each parameter."""
+    parts = [table[rows[:, index]] for index, table in enumerate(tables) if table.shape[1]]
+    return np.concatenate(parts, axis=1) if parts else np.zeros((len(rows), 0))
 
 
 def is_text(parameter: Parameter) -> bool:

@@ -36,7 +36,7 @@ from kernelwright.space.construct import (
 )
 from kernelwright.space.dense import Array
 from kernelwright.space.diagram import Diagram
-from kernelwright.space.encoding import Encoding, Features, distances, make_encoding
+from kernelwright.space.encoding import Features, columns_of, distances, encoded
 from kernelwright.space.parameter import Constraint, Parameter
 
 _ITERATE_ROWS = 4096
@@ -125,7 +125,7 @@ class Space:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The columns of `encode`."""
-        return self._encoding.feature_names
+        return tuple(name for parameter in self.parameters for name in columns_of(parameter)[0])
 
     def __len__(self) -> int:
         """`feasible_count`, where Python allows a length so large."""
@@ -239,8 +239,9 @@ class Space:
                     yield Config({**values, parameter.name: parameter.values[index]})
 
     @functools.cached_property
-    def _encoding(self) -> Encoding:
-        return make_encoding(self.parameters)
+    def _tables(self) -> tuple[Features, ...]:
+        """For each parameter, (values, its columns)."""
+        return tuple(columns_of(parameter)[1] for parameter in self.parameters)
 
     @functools.cached_property
     def _strides(self) -> tuple[int, ...]:
@@ -289,7 +290,7 @@ class Space:
         return self._configs(self._diagram.cheapest(costs)[None, :])[0]
 
     def encode(self, configs: Iterable[Mapping[str, Value]]) -> Features:
-        """(configs, features) float64 in 0..1 for models; see `encoding.Encoding` for what each column is.
+        """(configs, features) float64 in 0..1 for models; see `encoding.columns_of` for what each column is.
 
         Raises:
             SpecError: a config with a value that is not declared.
@@ -297,11 +298,11 @@ class Space:
         rows = self._rows(list(configs))
         if rows.size and int(rows.min()) == _UNKNOWN_VALUE:
             raise SpecError("cannot encode a config with a value that is not declared")
-        return self._encoding.encode(rows)
+        return encoded(self._tables, rows)
 
     def encode_indices(self, rows: Array) -> Features:
         """(configs, features) for (configs, parameters) value indices, as `value_indices` gives them."""
-        return self._encoding.encode(rows)
+        return encoded(self._tables, rows)
 
     def value_indices(self, start: int = 0, stop: int | None = None) -> Array:
         """(stop - start, parameters) of each config's place in its parameter's values, for config_at(start..stop-1).

@@ -61,10 +61,6 @@ class DeviceFacts:
     """Measured, not the data sheet's."""
     operations_per_s: float | None = None
     """float32, a fused multiply-add counts 2."""
-    has_subgroup_shuffles: bool = False
-    """OpenCL: whether `cl_khr_subgroup_shuffle` may be used. CUDA and HIP always have shuffles."""
-    has_half_arithmetic: bool = False
-    """OpenCL: `cl_khr_fp16`."""
     compiler_macros: tuple[tuple[str, str], ...] = ()
     """What the compiler itself defines, as far as it was asked: name and text."""
 

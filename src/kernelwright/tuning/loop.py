@@ -50,9 +50,17 @@ class RunClock:
         return self._earlier_s + self._now() - self._start_s
 
 
-@dataclass(frozen=True, slots=True)
-class LoopParts:
-    """What the loop works with; made in `tuning.tune`."""
+@dataclass(slots=True)
+class _InFlight:
+    candidate: Candidate
+    future: EvaluationFuture
+    strategy_s: float
+    is_retry: bool = False
+
+
+@dataclass
+class SearchLoop:
+    """Runs one search to the end of its budget."""
 
     template: Template
     workloads: Sequence[Workload]
@@ -63,6 +71,8 @@ class LoopParts:
     clock: RunClock
     append: Callable[[Sequence[Event]], None]
     listener: RunListener
+    state: SearchState
+    """What is known of all evaluations so far."""
     reserving: Callable[[], float] = lambda: 0.0
     """Budget seconds kept for the final comparison, by what is known of its cost now."""
     most_in_flight: Callable[[], int | None] = lambda: None
@@ -76,23 +86,10 @@ class LoopParts:
     ask_ahead: int = 1
     """How many times the runner's capacity may be in flight."""
 
-
-@dataclass(slots=True)
-class _InFlight:
-    candidate: Candidate
-    future: EvaluationFuture
-    strategy_s: float
-    is_retry: bool = False
-
-
-class SearchLoop:
-    """Runs one search to the end of its budget."""
-
-    def __init__(self, parts: LoopParts, state: SearchState) -> None:
-        self._parts = parts
-        self.state = state
+    def __post_init__(self) -> None:
+        """Nothing is under way yet."""
         self._in_flight: list[_InFlight] = []
-        self._ahead = list(parts.ahead)
+        self._ahead = list(self.ahead)
         self._is_exhausted = False
 
     def run(self) -> str:
@@ -128,26 +125,25 @@ class SearchLoop:
             self._in_flight = [each for each in self._in_flight if not each.future.cancel()]
 
     def _is_spent(self) -> bool:
-        parts = self._parts
-        budget, spent_s = parts.budget, parts.clock.spent_s
-        reserved_s = parts.reserving() if budget.seconds is not None else 0.0
-        return self.state.is_budget_spent(budget, spent_s=spent_s, reserved_s=reserved_s, least=parts.least_evaluations)
+        budget, spent_s = self.budget, self.clock.spent_s
+        reserved_s = self.reserving() if budget.seconds is not None else 0.0
+        return self.state.is_budget_spent(budget, spent_s=spent_s, reserved_s=reserved_s, least=self.least_evaluations)
 
     def _floor_share(self) -> float | None:
         """How much of what the device allows the best reaches."""
-        parts, best = self._parts, self.state.best_value
-        weights = {workload.name: workload.weight for workload in parts.workloads}
-        share = share_of_floor(parts.floors, parts.baseline_ms, weights)
+        best = self.state.best_value
+        weights = {workload.name: workload.weight for workload in self.workloads}
+        share = share_of_floor(self.floors, self.baseline_ms, weights)
         return None if share is None or best is None else share / best
 
     def _is_at_floor(self) -> bool:
         """Whether the best is so close to what the device allows that the settings ask for no more."""
-        wanted, share = self._parts.budget.floor_fraction, self._floor_share()
+        wanted, share = self.budget.floor_fraction, self._floor_share()
         return wanted is not None and share is not None and share >= wanted
 
     def _has_no_prospect(self) -> bool:
         """Whether gains have stopped coming, or are not expected to be worth waiting for."""
-        budget = self._parts.budget
+        budget = self.budget
         if self.state.has_stalled(budget):
             return True
         if budget.min_expected_gain_fraction is None:
@@ -157,16 +153,15 @@ class SearchLoop:
 
     def _expected_gain(self, count: int) -> ExpectedGain | None:
         """What the next `count` evaluations would bring, where the searcher can tell."""
-        searcher = self._parts.searcher
+        searcher = self.searcher
         return searcher.expected_gain(count) if isinstance(searcher, Forecaster) else None
 
     def _fill(self) -> None:
         """Ask for as many configs as may be in flight, and submit them."""
-        parts = self._parts
         if self._is_exhausted or self._is_spent() or self._is_at_floor() or self._has_no_prospect():
             return
-        count = parts.runner.capacity * parts.ask_ahead - len(self._in_flight)
-        remaining, fitting = self.state.remaining_evaluations(parts.budget), parts.most_in_flight()
+        count = self.runner.capacity * self.ask_ahead - len(self._in_flight)
+        remaining, fitting = self.state.remaining_evaluations(self.budget), self.most_in_flight()
         if remaining is not None:
             count = min(count, remaining - len(self._in_flight))
         if fitting is not None:
@@ -180,21 +175,21 @@ class SearchLoop:
         if count <= 0:
             return
         start_s = time.perf_counter()
-        configs = parts.searcher.ask(count, pending=[each.candidate.config for each in self._in_flight])
+        configs = self.searcher.ask(count, pending=[each.candidate.config for each in self._in_flight])
         strategy_s = (time.perf_counter() - start_s) / max(1, len(configs))
         self._is_exhausted = not configs and not self._in_flight
         for config in configs:
             self._submit(config, strategy_s)
 
     def _submit(self, config: Config, strategy_s: float, *, is_retry: bool = False) -> None:
-        candidate = Candidate(self._parts.template, config)
+        candidate = Candidate(self.template, config)
         known = self.state.known.get(candidate.id)
         if known is not None:
             event = replace(known, index=self.state.next_index, source="known", config=dict(config))
             self._record([event])
             return
         request = EvaluationRequest(candidate, incumbent=self.state.incumbent)
-        self._in_flight.append(_InFlight(candidate, self._parts.runner.submit(request), strategy_s, is_retry))
+        self._in_flight.append(_InFlight(candidate, self.runner.submit(request), strategy_s, is_retry))
 
     def _collect(self) -> None:
         """Wait for at least one result, and record all that are there, in the order they were submitted."""
@@ -219,13 +214,12 @@ class SearchLoop:
         for each in again:
             self._submit(each.candidate.config, each.strategy_s, is_retry=True)
         self._drop_late()
-        self._parts.listener.on_progress(self.progress())
+        self.listener.on_progress(self.progress())
 
     def _event(self, each: _InFlight, outcome: Outcome, cost: Cost, *, index: int) -> Evaluated:
-        parts = self._parts
         if isinstance(outcome, Passed):
-            outcome = doubted(outcome, parts.floors, medians_ms(outcome.measurements))
-        value = objective(outcome, parts.baseline_ms, parts.workloads) if isinstance(outcome, Passed) else None
+            outcome = doubted(outcome, self.floors, medians_ms(outcome.measurements))
+        value = objective(outcome, self.baseline_ms, self.workloads) if isinstance(outcome, Passed) else None
         return Evaluated(
             index=index,
             candidate_id=each.candidate.id,
@@ -233,23 +227,22 @@ class SearchLoop:
             outcome=outcome,
             value=value,
             cost=replace(cost, strategy_s=cost.strategy_s + each.strategy_s),
-            elapsed_s=parts.clock.spent_s,
+            elapsed_s=self.clock.spent_s,
         )
 
     def _record(self, events: Sequence[Evaluated]) -> None:
         """All at once: each write to the disk is waited for."""
         if not events:
             return
-        parts = self._parts
-        parts.append(events)
+        self.append(events)
         for event in events:
-            self.state.add(event, parts.budget)
-            parts.searcher.tell([observation(event)])
-            parts.listener.on_event(event, self.progress())
+            self.state.add(event, self.budget)
+            self.searcher.tell([observation(event)])
+            self.listener.on_event(event, self.progress())
 
     def progress(self) -> Progress:
         """Where the search stands."""
-        state, budget, spent_s = self.state, self._parts.budget, self._parts.clock.spent_s
+        state, budget, spent_s = self.state, self.budget, self.clock.spent_s
         ahead = math.ceil(PROSPECT_S * state.evaluated_count / spent_s) if spent_s > 0 else 0
         expected = self._expected_gain(ahead) if ahead else None
         return Progress(

@@ -47,12 +47,6 @@ class Budget:
         if self.floor_fraction is not None and not 0 < self.floor_fraction <= 1:
             raise UsageError(f"the budget's floor_fraction is {self.floor_fraction!r}, expected more than 0, at most 1")
 
-    @property
-    def is_unlimited(self) -> bool:
-        """True when only the end of the space stops the search."""
-        limits = (self.evaluations, self.seconds, self.patience, self.min_expected_gain_fraction, self.floor_fraction)
-        return all(limit is None for limit in limits)
-
 
 @dataclass(frozen=True, slots=True)
 class TuneSettings:

@@ -72,9 +72,9 @@ from kernelwright.tuning.finals.time_plan import (
     GRACE,
     FinalsCosts,
     FinalsPace,
-    Recent,
     baseline_s,
     raised_words,
+    recent_costs,
     reserved_s,
 )
 from kernelwright.tuning.interruption import (
@@ -86,7 +86,7 @@ from kernelwright.tuning.interruption import (
     too_short,
 )
 from kernelwright.tuning.listener import Progress, RunListener, SilentListener
-from kernelwright.tuning.loop import LoopParts, RunClock, SearchLoop
+from kernelwright.tuning.loop import RunClock, SearchLoop
 from kernelwright.tuning.machine import LocalMachine, Machine, expecting
 from kernelwright.tuning.objective import medians_ms
 from kernelwright.tuning.recorded_runner import ReplayRunner
@@ -542,19 +542,20 @@ class _Session:
             self._folder.append(events)
             known.extend(event for event in events if isinstance(event, Evaluated))
 
-        recent = Recent(lambda: FinalsCosts.of(self._subject.problem, baseline, known))
+        costs = recent_costs(lambda: FinalsCosts.of(self._subject.problem, baseline, known))
 
         def reserving() -> float:
-            return self._reserved_s(baseline, recent.costs(len(known))) if is_measuring else 0.0
+            return self._reserved_s(baseline, costs(len(known))) if is_measuring else 0.0
 
         def most_in_flight() -> int | None:
             end_s = budget.seconds
             if end_s is None or not is_measuring:
                 return None
-            device_s = max(recent.costs(len(known)).device_s, 1e-3)
+            device_s = max(costs(len(known)).device_s, 1e-3)
             return int((end_s - reserving() - self._clock.spent_s) / device_s)
 
-        parts = LoopParts(
+        weights = {workload.name: workload.weight for workload in self._subject.problem.workloads}
+        loop = SearchLoop(
             template=self._subject.template,
             workloads=self._subject.problem.workloads,
             baseline_ms=baseline_ms,
@@ -564,17 +565,16 @@ class _Session:
             clock=self._clock,
             append=record,
             listener=self._listener,
+            state=SearchState.of(earlier, self._settings.budget, baseline_ms=baseline_ms, weights=weights),
             reserving=reserving,
             most_in_flight=most_in_flight,
             floors=self._floors,
             ahead=ahead,
             ask_ahead=self._ask_ahead(runner),
         )
-        weights = {workload.name: workload.weight for workload in self._subject.problem.workloads}
-        state = SearchState.of(earlier, self._settings.budget, baseline_ms=baseline_ms, weights=weights)
         with self._ledger.on(SEARCH):
             try:
-                return SearchLoop(parts, state).run()
+                return loop.run()
             except InfrastructureError:
                 if not self._limit.is_over:
                     raise

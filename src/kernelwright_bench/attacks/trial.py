@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from kernelwright.agent.model.anchors import Malformed
 from kernelwright.agent.model.hostile import check_source
-from kernelwright.agent.model.replies import Malformed
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import BaselineFailed, InfrastructureError, SpecError
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent

@@ -26,7 +26,7 @@ from kernelwright.agent.base import (
     TemplateContext,
     Written,
 )
-from kernelwright.agent.model.anchors import AnchorError, Region, anchored
+from kernelwright.agent.model.anchors import Malformed, Region, anchored
 from kernelwright.agent.model.briefing import Briefer
 from kernelwright.agent.model.cleaning import cleaned_log, cleaned_message
 from kernelwright.agent.model.context import (
@@ -46,7 +46,6 @@ from kernelwright.agent.model.replies import (
     MOST_CHARACTERS,
     Claim,
     GivenUp,
-    Malformed,
     PlanReply,
     claims_of,
     direct_plan_of,
@@ -302,7 +301,7 @@ class ModelAgent:
         """The whole template that came with a plan.
 
         Raises:
-            AnchorError, Malformed: what is wrong with it, as a complaint.
+            Malformed: what is wrong with it, as a complaint.
         """
         task, written = context.task, self._at_its_best(context.written, context.node)
         region, original = Region.whole(body_of(written)), _original(task, written)
@@ -387,7 +386,7 @@ class ModelAgent:
                 return Declined(error.message)
             try:
                 result = read(reply)
-            except (Malformed, AnchorError) as error:
+            except Malformed as error:
                 complaint = str(error)[:MOST_COMPLAINT]
             else:
                 then = model.followed_by(request, reply) if isinstance(model, ReplayedModel) else None

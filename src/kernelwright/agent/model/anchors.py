@@ -2,7 +2,7 @@
 
 ```
 text   = anchored(source, Region(10, 24), "opencl", ("tile the loop",))     # what a coder sees
-source = carried_out(source, Region(10, 24), answer)                        # or AnchorError, with a diff
+source = carried_out(source, Region(10, 24), answer)                        # or Malformed, with a diff
 ```
 Everything outside of the region stays byte for byte: it is taken from the original, never from the answer.
 """
@@ -27,8 +27,8 @@ _COMMENT = re.compile(r"[ \t]*(?://+|#+|/\*+)[ \t]*")
 _ADVICE_LINE = re.compile(rf"[ \t]*(?://+|#+)[ \t]*{re.escape(_ADVICE)}")
 
 
-class AnchorError(Exception):
-    """A text whose anchors do not make one region; the message is a complaint to who wrote it."""
+class Malformed(Exception):
+    """A text that is not what was asked for; the message is the complaint that goes back to who wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +89,22 @@ def cut_at_anchors(text: str) -> _Parts:
     """A text cut at its one pair of anchors; advice is left out.
 
     Raises:
-        AnchorError: there is no pair, more than one, or an anchor shares its line with code.
+        Malformed: there is no pair, more than one, or an anchor shares its line with code.
     """
     lines = text.split("\n")
     begins = [i for i, line in enumerate(lines) if BEGIN in line]
     ends = [i for i, line in enumerate(lines) if END in line]
     if not begins and not ends:
-        raise AnchorError(f"the anchor comments {BEGIN} and {END} are missing: keep both, each on a line of its own")
+        raise Malformed(f"the anchor comments {BEGIN} and {END} are missing: keep both, each on a line of its own")
     if len(begins) != 1 or len(ends) != 1 or begins[0] >= ends[0]:
-        raise AnchorError(
+        raise Malformed(
             f"expected one {BEGIN} and below it one {END}, found {len(begins)} and {len(ends)}, "
             f"at lines {', '.join(str(i + 1) for i in sorted(begins + ends))} of the answer"
         )
     for index, mark in ((begins[0], BEGIN), (ends[0], END)):
         rest = _COMMENT.sub("", lines[index].replace(mark, ""), count=1).strip().removesuffix("*/").strip()
         if rest:
-            raise AnchorError(f"the line of {mark} holds more than the anchor comment: {rest[:60]!r}")
+            raise Malformed(f"the line of {mark} holds more than the anchor comment: {rest[:60]!r}")
     inside = [line for line in lines[begins[0] + 1 : ends[0]] if not _ADVICE_LINE.match(line)]
     return _Parts(tuple(lines[: begins[0]]), tuple(inside), tuple(lines[ends[0] + 1 :]))
 
@@ -116,13 +116,13 @@ def carried_out(source: str, region: Region, answer: str) -> str:
     anchors when only the region differs.
 
     Raises:
-        AnchorError: the anchors are missing or do not fit, or something outside of the region is not as it was; then
+        Malformed: the anchors are missing or do not fit, or something outside of the region is not as it was; then
             the message ends with the diff.
     """
     original = _cut(source, region)
     try:
         parts = cut_at_anchors(answer)
-    except AnchorError:
+    except Malformed:
         if BEGIN in answer or END in answer:
             raise
         inside = _between(original, answer)
@@ -165,7 +165,7 @@ def _refuse_changes(original: _Parts, parts: _Parts) -> None:
     if diff:
         shown = diff[:MOST_DIFF_LINES]
         more = [f"... {len(diff) - len(shown)} more lines"] if len(diff) > len(shown) else []
-        raise AnchorError(
+        raise Malformed(
             "the answer changes lines outside of the anchors; change only what is between them:\n"
             + "\n".join([*shown, *more])
         )

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kernelwright.agent.base import Task, Written
-from kernelwright.agent.model.anchors import Region, carried_out
+from kernelwright.agent.model.anchors import Malformed, Region, carried_out
 from kernelwright.agent.model.edits import edited
 from kernelwright.agent.model.fences.triton_text import check_triton_source
 from kernelwright.agent.model.hostile import check_header, check_source
-from kernelwright.agent.model.replies import Malformed, code_of, edits_of, header_of
+from kernelwright.agent.model.replies import code_of, edits_of, header_of
 from kernelwright.errors import SpecError
 from kernelwright.llm.base import Reply
 from kernelwright.problem.config import Value
@@ -73,7 +73,7 @@ def drafted(reply: Reply, *, task: Task, written: Written, region: Region, tacti
         original: the text whose includes and assembly are allowed.
 
     Raises:
-        AnchorError: it changes what is outside of the region.
+        Malformed: it changes what is outside of the region.
         Malformed: anything else that is wrong with it, as a complaint.
     """
     body, edits = body_of(written), edits_of(reply)

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kernelwright.agent.model.anchors import END, AnchorError, Region, is_anchor, is_mark
+from kernelwright.agent.model.anchors import END, Malformed, Region, is_anchor, is_mark
 
 MOST_EDITS = 100
 MOST_SHOWN = 120
@@ -91,7 +91,7 @@ def edited(source: str, text: str, region: Region | None = None) -> str:
         region: between whose anchors the source was shown; None: all of it.
 
     Raises:
-        AnchorError: an edit is torn, says nothing, stands on another, changes a line outside of the region, or its old
+        Malformed: an edit is torn, says nothing, stands on another, changes a line outside of the region, or its old
             lines are not there once.
     """
     lines = source.split("\n")
@@ -99,14 +99,14 @@ def edited(source: str, text: str, region: Region | None = None) -> str:
     places: list[tuple[int, int, _Edit]] = []
     for number, given in enumerate(_edits(text, lines), 1):
         if number > MOST_EDITS:
-            raise AnchorError(f"there are more than {MOST_EDITS} edits; give the whole source")
+            raise Malformed(f"there are more than {MOST_EDITS} edits; give the whole source")
         first, edit = _placed(lines, given, number) if given.old else (_edge(within, given.mark), given)
         _refuse_outside(edit, number, first, within)
         places.append((first, first + len(edit.old), edit))
     places.sort(key=lambda place: place[:2])
     for (_, end, _), (first, _, edit) in itertools.pairwise(places):
         if first < end:
-            raise AnchorError(f"two edits change the same line: {edit.shown}")
+            raise Malformed(f"two edits change the same line: {edit.shown}")
     for first, end, edit in reversed(places):
         lines[first:end] = edit.new
     return "\n".join(lines)
@@ -123,10 +123,10 @@ def _placed(lines: Sequence[str], edit: _Edit, number: int) -> tuple[int, _Edit]
         return fitting[0]
     shown = f"edit {number}, whose OLD lines begin with {edit.shown}"
     if found or fitting:
-        raise AnchorError(f"{shown}: they stand in the source more than once; give more lines around them")
+        raise Malformed(f"{shown}: they stand in the source more than once; give more lines around them")
     near = difflib.get_close_matches(edit.old[0].strip(), [line.strip() for line in lines], 1, CLOSE)
     hint = f"; near is {near[0][:MOST_SHOWN]!r}" if near and near[0] != edit.old[0].strip() else ""
-    raise AnchorError(f"{shown}: they are not in the source; give whole lines exactly as they stand there{hint}")
+    raise Malformed(f"{shown}: they are not in the source; give whole lines exactly as they stand there{hint}")
 
 
 def _places(lines: Sequence[str], old: Sequence[str], form: Callable[[str], str]) -> list[int]:
@@ -175,7 +175,7 @@ def _refuse_outside(edit: _Edit, number: int, first: int, region: Region) -> Non
         return
     place = head if begin < region.first - 1 else max(begin, region.last) - first
     line = (edit.old[place : place + 1] or (edit.old or edit.new)[-1:])[0].strip()[:MOST_SHOWN]
-    raise AnchorError(f"edit {number} changes the line {line!r}, outside of the anchors; change only what is between")
+    raise Malformed(f"edit {number} changes the line {line!r}, outside of the anchors; change only what is between")
 
 
 def _edits(text: str, lines: Sequence[str]) -> Iterator[_Edit]:
@@ -184,7 +184,7 @@ def _edits(text: str, lines: Sequence[str]) -> Iterator[_Edit]:
     for line in text.split("\n"):
         if _OLD.fullmatch(line):
             if part:
-                raise AnchorError("an edit begins before the last one ends: end each with `>>>>>>> NEW`")
+                raise Malformed("an edit begins before the last one ends: end each with `>>>>>>> NEW`")
             part, old, new = "old", [], []
         elif part == "old" and _BETWEEN.fullmatch(line):
             part = "new"
@@ -194,7 +194,7 @@ def _edits(text: str, lines: Sequence[str]) -> Iterator[_Edit]:
         elif part:
             (old if part == "old" else new).append(line)
     if part:
-        raise AnchorError("the last edit does not end: give `=======` and `>>>>>>> NEW` on lines of their own")
+        raise Malformed("the last edit does not end: give `=======` and `>>>>>>> NEW` on lines of their own")
 
 
 def _cleaned(old: Sequence[str], new: Sequence[str], lines: Sequence[str]) -> _Edit:
@@ -205,5 +205,5 @@ def _cleaned(old: Sequence[str], new: Sequence[str], lines: Sequence[str]) -> _E
     if any(line.strip() for line in kept_old):
         return _Edit(kept_old, kept_new, mark)
     if not mark:
-        raise AnchorError("an edit has no OLD lines, so nothing says where it belongs; repeat the line before it")
+        raise Malformed("an edit has no OLD lines, so nothing says where it belongs; repeat the line before it")
     return _Edit((), kept_new, mark)

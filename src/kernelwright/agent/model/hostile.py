@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+from kernelwright.agent.model.anchors import Malformed
 from kernelwright.agent.model.macro_use import (
     controlling,
     ending_statements,
@@ -24,7 +25,6 @@ from kernelwright.agent.model.macro_use import (
     with_bodies,
 )
 from kernelwright.agent.model.prototypes import prototypes
-from kernelwright.agent.model.replies import Malformed
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.includes import includes_in
 from kernelwright.problem.toml.file import parse_toml

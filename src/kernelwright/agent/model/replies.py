@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from kernelwright.agent.model.anchors import BEGIN, END
+from kernelwright.agent.model.anchors import BEGIN, END, Malformed
 from kernelwright.agent.model.edits import edits_of_patch, has_edits, is_patch
 from kernelwright.json_text import read_json_text
 from kernelwright.llm.base import MOST_REPLY_CHARACTERS, Reply
@@ -42,10 +42,6 @@ _TABLE = re.compile(r"\s*\[{1,2}(parameters|constraints|defines|launch|scratch)\
 """The first line of a template header."""
 
 _T = TypeVar("_T", bound=BaseModel)
-
-
-class Malformed(Exception):
-    """A reply that is not what was asked for; the message is the complaint that goes back."""
 
 
 @dataclass(frozen=True, slots=True)

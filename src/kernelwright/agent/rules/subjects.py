@@ -118,8 +118,6 @@ def device_facts(task: Task) -> DeviceFacts:
         multiprocessors=limits.get("multiprocessors"),
         copy_bytes_per_s=task.copy_bytes_per_s,
         operations_per_s=task.operations_per_s,
-        has_half_arithmetic=device.facts.get("half_arithmetic") == "yes",
-        has_subgroup_shuffles=device.facts.get("subgroup_shuffles") == "yes",
         compiler_macros=tuple(_compiler_macros(device).items()),
     )
 

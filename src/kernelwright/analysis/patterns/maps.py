@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from kernelwright.analysis.facts import Confidence
 from kernelwright.analysis.patterns.indices import Indices, Touch, difference, steps_apart
-from kernelwright.analysis.patterns.types import NearMiss, Pattern, PatternKind, Recognition
+from kernelwright.analysis.patterns.types import NearMiss, Pattern, PatternKind
 from kernelwright.analysis.polynomial import Polynomial
 
 
-def recognise_map(indices: Indices) -> Recognition:
+def recognise_map(indices: Indices) -> Pattern | NearMiss:
     """A kernel whose every result is made of a fixed number of loads."""
     missing = _why_no_map(indices)
     if missing:
-        return Recognition(None, (NearMiss("elementwise", tuple(missing)),))
-    found = _transpose(indices) or _stencil(indices) or _tiled_stencil(indices)
-    return _elementwise(indices) if found is None else Recognition(found)
+        return NearMiss("elementwise", tuple(missing))
+    return _transpose(indices) or _stencil(indices) or _tiled_stencil(indices) or _elementwise(indices)
 
 
 def _why_no_map(indices: Indices) -> list[str]:
@@ -212,7 +211,7 @@ def relation(indices: Indices, read: Touch, write: Touch) -> tuple[str, str]:
     return "strided", "at a stride"
 
 
-def _elementwise(indices: Indices) -> Recognition:
+def _elementwise(indices: Indices) -> Pattern | NearMiss:
     roles: dict[str, str] = {}
     evidence: list[str] = []
     missing: list[str] = []
@@ -237,7 +236,7 @@ def _elementwise(indices: Indices) -> Recognition:
             evidence.append(f"{read.array} is read {sentence}.")
             roles[read.array] = _joined_role(roles.get(read.array), word, indices, read, write)
     if missing:
-        return Recognition(None, (NearMiss(kind, tuple(dict.fromkeys(missing))),))
+        return NearMiss(kind, tuple(dict.fromkeys(missing)))
     is_fill = not any(indices.feeding(w) or w.access.kind == "accumulate" for w in indices.writes)
     variant = "fill" if is_fill else ""
     if any(role == "strided halves" for role in roles.values()):
@@ -245,10 +244,7 @@ def _elementwise(indices: Indices) -> Recognition:
     unsure = _unsure(indices)
     confidence: Confidence = "likely" if unsure else "certain"
     axes = {"output": " + ".join(sorted(indices.writes[0].atoms))}
-    found = Pattern(
-        kind, variant, tuple(dict.fromkeys(evidence)), confidence, unsure, roles=roles, axes=axes
-    )  # fmt: skip
-    return Recognition(found)
+    return Pattern(kind, variant, tuple(dict.fromkeys(evidence)), confidence, unsure, roles=roles, axes=axes)
 
 
 def _unsure(indices: Indices) -> tuple[str, ...]:

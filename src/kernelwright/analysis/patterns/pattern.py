@@ -10,9 +10,9 @@ from kernelwright.analysis.analysis import Analysis
 from kernelwright.analysis.patterns.indices import Indices
 from kernelwright.analysis.patterns.maps import recognise_map
 from kernelwright.analysis.patterns.reductions import recognise_reduction
-from kernelwright.analysis.patterns.types import NearMiss, Pattern, Recognition
+from kernelwright.analysis.patterns.types import NearMiss, Pattern
 
-__all__ = ["NearMiss", "Pattern", "Recognition", "recognise"]
+__all__ = ["NearMiss", "Pattern", "recognise"]
 
 
 def recognise(analysis: Analysis) -> Pattern:
@@ -22,13 +22,10 @@ def recognise(analysis: Analysis) -> Pattern:
     if not indices.writes and not blockers:
         return Pattern("generic", evidence=("It stores nothing in global memory.",))
     gathered = None if _is_beside_rows(indices) else _gather(indices)
-    verdict = gathered or recognise_reduction(indices) or recognise_map(indices)
-    if verdict.pattern is None:
-        return Pattern("generic", near=verdict.near, missing=blockers)
-    if blockers:
-        near = (NearMiss(verdict.pattern.kind, tuple(blockers)), *verdict.near)
-        return Pattern("generic", near=near, missing=blockers)
-    return verdict.pattern
+    found = gathered or recognise_reduction(indices) or recognise_map(indices)
+    if blockers and isinstance(found, Pattern):
+        found = NearMiss(found.kind, blockers)
+    return Pattern("generic", near=(found,), missing=blockers) if isinstance(found, NearMiss) else found
 
 
 def _blockers(analysis: Analysis, indices: Indices) -> tuple[str, ...]:
@@ -65,7 +62,7 @@ def _is_beside_rows(indices: Indices) -> bool:
     return not any(t.access.index in reduced for t in reads)
 
 
-def _gather(indices: Indices) -> Recognition | None:
+def _gather(indices: Indices) -> Pattern | None:
     """Indices that were read from memory."""
     reads = [t for t in indices.reads if any(indices.is_data(name) for name in t.atoms)]
     writes = [t for t in indices.writes if any(indices.is_data(name) for name in t.atoms)]
@@ -86,7 +83,7 @@ def _gather(indices: Indices) -> Recognition | None:
         variant = "scatter with atomics"
     elif any(indices.facts.reductions):
         variant += " with a reduction"
-    return Recognition(Pattern("gather/scatter", variant, tuple(dict.fromkeys(evidence)), roles=roles))
+    return Pattern("gather/scatter", variant, tuple(dict.fromkeys(evidence)), roles=roles)
 
 
 def _read_for(indices: Indices, atom: str) -> frozenset[int]:

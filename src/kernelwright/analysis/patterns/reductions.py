@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernelwright.analysis.facts import Confidence, Reduction, Sources
 from kernelwright.analysis.patterns.indices import Indices, Touch
-from kernelwright.analysis.patterns.types import NearMiss, Pattern, Recognition
+from kernelwright.analysis.patterns.types import NearMiss, Pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,20 +17,20 @@ class _Reduced:
     reads: tuple[Touch, ...]
 
 
-def recognise_reduction(indices: Indices) -> Recognition | None:
+def recognise_reduction(indices: Indices) -> Pattern | NearMiss | None:
     """A kernel that joins loaded values; None when it joins none."""
     reduced = [each for each in (_reduced(indices, r) for r in indices.facts.reductions) if each.reads]
     if not reduced:
         return None
     running = _running(indices)
     if running is not None:
-        return Recognition(None, (NearMiss("row-wise", (running,)),))
+        return NearMiss("row-wise", (running,))
     return (
         _contraction(indices, reduced)
         or _window(indices, reduced)
         or _whole(indices, reduced)
         or _row_wise(indices, reduced)
-        or Recognition(None, (NearMiss("row-wise", _why_not_row_wise(indices)),))
+        or NearMiss("row-wise", _why_not_row_wise(indices))
     )
 
 
@@ -61,7 +61,7 @@ def _running(indices: Indices) -> str | None:
 # Contractions
 
 
-def _contraction(indices: Indices, reduced: list[_Reduced]) -> Recognition | None:
+def _contraction(indices: Indices, reduced: list[_Reduced]) -> Pattern | None:
     """A sum of products whose factors depend on different indices of the output."""
     for each in reduced:
         reduction = each.reduction
@@ -78,10 +78,10 @@ def _contraction(indices: Indices, reduced: list[_Reduced]) -> Recognition | Non
             is_tiled = any(access.space == "shared" for access in indices.facts.accesses)
             is_window = bool(_windowed(indices, each, output)) and not is_tiled
             variant = "convolution" if is_window else "matrix-matrix"
-            return Recognition(_contraction_pattern(indices, reduction, output, found, variant))
+            return _contraction_pattern(indices, reduction, output, found, variant)
         is_vector = not _moving(indices, first if not own_first else second, output)
         if (own_first or own_second) and is_vector and not _windowed(indices, each, output):
-            return Recognition(_contraction_pattern(indices, reduction, output, found, "matrix-vector"))
+            return _contraction_pattern(indices, reduction, output, found, "matrix-vector")
     return None
 
 
@@ -175,7 +175,7 @@ def _axes_in_words(axes: frozenset[str]) -> str:
 # Windows
 
 
-def _window(indices: Indices, reduced: list[_Reduced]) -> Recognition | None:
+def _window(indices: Indices, reduced: list[_Reduced]) -> Pattern | None:
     for each in reduced:
         output = _output_of(indices, each.reduction)
         if output is not None and _windowed(indices, each, output):
@@ -189,8 +189,8 @@ def _window(indices: Indices, reduced: list[_Reduced]) -> Recognition | None:
             for other in each.reads:
                 roles.setdefault(other.array, "weights" if not other.atoms & output.atoms else "input")
             confidence: Confidence = "likely" if read.is_clamped else "certain"
-            return Recognition(Pattern("stencil", "window", evidence, confidence, roles=roles,
-                                   axes={"output": " + ".join(sorted(output.atoms))}))  # fmt: skip
+            axes = {"output": " + ".join(sorted(output.atoms))}
+            return Pattern("stencil", "window", evidence, confidence, roles=roles, axes=axes)
     return None
 
 
@@ -211,7 +211,7 @@ def _windowed(indices: Indices, each: _Reduced, output: Touch) -> list[tuple[str
 # Whole reductions
 
 
-def _whole(indices: Indices, reduced: list[_Reduced]) -> Recognition | None:
+def _whole(indices: Indices, reduced: list[_Reduced]) -> Pattern | None:
     """Everything that all threads read becomes one number, or one a block."""
     writes = indices.writes
     if not writes or any(write.access.element is None for write in writes):
@@ -236,7 +236,7 @@ def _whole(indices: Indices, reduced: list[_Reduced]) -> Recognition | None:
     evidence.append(f"Values are joined within: {', '.join(scopes)}.")
     roles = dict.fromkeys(arrays, "reduced") | {write.array: "output" for write in writes}
     axes = {"reduced": " + ".join(sorted({name for read in reads for name in read.atoms}))}
-    return Recognition(Pattern("whole reduction", variant, tuple(evidence), roles=roles, axes=axes))
+    return Pattern("whole reduction", variant, tuple(evidence), roles=roles, axes=axes)
 
 
 def _is_flat(indices: Indices, read: Touch) -> bool:
@@ -255,7 +255,7 @@ def _is_flat(indices: Indices, read: Touch) -> bool:
 # Row-wise
 
 
-def _row_wise(indices: Indices, reduced: list[_Reduced]) -> Recognition | None:
+def _row_wise(indices: Indices, reduced: list[_Reduced]) -> Pattern | None:
     """Each row becomes one value, or is stored again from such values."""
     rows = _rows(indices, reduced)
     if rows is None:
@@ -293,11 +293,10 @@ def _row_wise(indices: Indices, reduced: list[_Reduced]) -> Recognition | None:
     axes = {"row": " + ".join(sorted(row)), "column": " + ".join(sorted(column))}
     nested = [e.reduction for e in reduced if e.reduction.scope == "thread" and len(e.reduction.loops) > 1]
     missing = (f"what is joined is walked by {len(nested[0].loops)} loops, one in the other",) if nested else ()
-    found = Pattern(
+    return Pattern(
         "row-wise", variant, tuple(dict.fromkeys(evidence)), "likely" if missing else "certain", missing,
         roles=roles, axes=axes, passes=len(sweeps),
     )  # fmt: skip
-    return Recognition(found)
 
 
 def _passes_in_words(count: int, *, is_online: bool) -> str:

@@ -40,11 +40,3 @@ class Pattern:
     """By role (`row`, `column`, `reduced`): the atoms of facts that walk it, joined by ` + `."""
     passes: int = 0
     """How often a row-wise kernel walks its row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recognition:
-    """What one family of patterns says: a pattern, or why it is none of them."""
-
-    pattern: Pattern | None
-    near: tuple[NearMiss, ...] = ()

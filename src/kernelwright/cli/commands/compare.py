@@ -11,7 +11,7 @@ from rich.console import Console
 from kernelwright.cli.output.tables import interval_text, open_console, print_figures
 from kernelwright.cli.words import is_quiet
 from kernelwright.insights.difference import change_count
-from kernelwright.insights.two_runs import Change, TwoRuns, compare_runs, runs_record
+from kernelwright.insights.two_runs import Changes, TwoRuns, compare_runs, runs_record
 from kernelwright.report.html.two_runs import write_comparison
 from kernelwright.report.text import clean
 
@@ -72,11 +72,11 @@ def _milliseconds(time_ms: float | None) -> str:
     return "-" if time_ms is None else f"{time_ms:.4g}"
 
 
-def _print_changes(what: str, changes: tuple[Change, ...], console: Console) -> None:
+def _print_changes(what: str, changes: Changes, console: Console) -> None:
     if not changes:
         _line(f"{what}: the same in both", console)
         return
-    told = (f"{each.name} {_value(each.values[0])} -> {_value(each.values[1])}" for each in changes)
+    told = (f"{name} {_value(first)} -> {_value(second)}" for name, (first, second) in changes.items())
     _line(f"{what}, A -> B: {', '.join(told)}", console)
 
 

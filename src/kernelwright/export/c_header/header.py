@@ -13,7 +13,7 @@ from kernelwright.evaluate.builds.render import build_unit, macro_text
 from kernelwright.export.c_header.alignment import needed_alignment
 from kernelwright.export.c_header.expression import CPrinter, Kind, Term, constant, text_literal
 from kernelwright.export.c_header.launch import ARGUMENT_TYPES, LaunchWriter
-from kernelwright.export.pairing import Pairing
+from kernelwright.export.pairing import built_name, option
 from kernelwright.export.source import refuse_triton
 from kernelwright.export.subject import ExportedRun, one_line, wrapped
 from kernelwright.problem.config import Config, Value
@@ -241,10 +241,11 @@ class _Header:
         for name, expression in self.run.template.defines.items():
             if not expression.names & set(self.size_names):
                 options.append(f"-D{name}={macro_text(expression.evaluate({**self.table.limits, **config}))}")
-        pairing = Pairing(self.run.template)
-        options += [word] if (word := pairing.option(config)) else []
+        options += [word] if (word := option(self.run.template, config)) else []
         words = [f'"{word}"' if " " in word else word for word in options]
-        entries = ", ".join(text_literal(pairing.entry(step.entry, config)) for step in self.run.template.steps)
+        entries = ", ".join(
+            text_literal(built_name(self.run.template, step.entry, config)) for step in self.run.template.steps
+        )
         alignment = str(needed_alignment(self.run.template, config))
         fields = [*(_literal(config[name]) for name in self.general), alignment, text_literal(" ".join(words))]
         values = [*fields, f"{{ {entries} }}"]

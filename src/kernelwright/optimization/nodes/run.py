@@ -56,7 +56,7 @@ from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate, Template
 from kernelwright.tuning.device_limits import build_space
 from kernelwright.tuning.listener import Progress, RunListener
-from kernelwright.tuning.loop import POLL_S, LoopParts, RunClock, SearchLoop
+from kernelwright.tuning.loop import POLL_S, RunClock, SearchLoop
 from kernelwright.tuning.objective import medians_ms, objective
 from kernelwright.tuning.run_start import space_record
 from kernelwright.tuning.settings import Budget, TuneSettings
@@ -317,7 +317,7 @@ class NodeRun:
         shared, clock = self._shared, RunClock(earlier_s=self._spent_s)
         assert shared.runner is not None, "this node is searched elsewhere"
         limit_s = None if seconds is None else self._spent_s + max(seconds, 1e-3)
-        parts = LoopParts(
+        loop = SearchLoop(
             template=self._subject.template,
             workloads=self._subject.problem.workloads,
             baseline_ms=shared.baseline_ms,
@@ -327,11 +327,12 @@ class NodeRun:
             clock=clock,
             append=self._append,
             listener=_Stoppable(shared.listener, shared.is_stopping),
+            state=self._state,
             floors=recorded_floors(shared.started),
             least_evaluations=0,  # the node's default was evaluated, and what is left of the time is the whole run's
         )
         try:
-            return SearchLoop(parts, self._state).run()
+            return loop.run()
         finally:
             self._spent_s = clock.spent_s
 

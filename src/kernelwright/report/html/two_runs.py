@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from kernelwright.evaluate.words import interval_text
 from kernelwright.insights.difference import change_count
-from kernelwright.insights.two_runs import Change, TwoRuns
+from kernelwright.insights.two_runs import Changes, TwoRuns
 from kernelwright.report.charts import value_text
 from kernelwright.report.html.writing import render_page, write_page
 from kernelwright.report.source import marked
@@ -36,5 +35,7 @@ def write_comparison(found: TwoRuns, out: Path) -> Path:
     return write_page(render_page("two_runs.html.j2", context), out)
 
 
-def _shown(changes: Sequence[Change]) -> list[tuple[str, list[str]]]:
-    return [(each.name, ["–" if value is None else value_text(value) for value in each.values]) for each in changes]
+def _shown(changes: Changes) -> list[tuple[str, list[str]]]:
+    return [
+        (name, ["–" if value is None else value_text(value) for value in values]) for name, values in changes.items()
+    ]

@@ -46,9 +46,9 @@ class Dialect:
         """Threads of a block along an axis."""
         return f"(int)get_local_size({AXES.index(axis)})" if self.is_opencl else f"(int)blockDim.{axis}"
 
-    def grid_size(self, axis: str) -> str:
-        """Blocks of the launch along an axis."""
-        return f"(int)get_num_groups({AXES.index(axis)})" if self.is_opencl else f"(int)gridDim.{axis}"
+    def vector(self, c_type: str) -> str:
+        """The type of a vector of a scalar type, as vector code declares it."""
+        return f"kw_{c_type}" if self.is_opencl else f"kw_lanes<{c_type}>"
 
     def unroll(self, count: str | int) -> str:
         """The line before a loop that asks for `count` steps written out; 1 asks for none."""

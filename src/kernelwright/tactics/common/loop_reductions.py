@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -258,6 +258,25 @@ def refuse_start(body: nodes.Block, loop: nodes.Loop, joined: Joined) -> None:
 
 
 # Text
+
+
+def vector_starts(dialect: Dialect, variables: Sequence[Joined]) -> list[str]:
+    """Statements that declare the vectors in which variables are joined."""
+    lines = []
+    for each in variables:
+        first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
+        lines.append(f"{dialect.vector(each.c_type)} kw_{each.name} = {first};")
+    return lines
+
+
+def vector_ends(variables: Sequence[Joined]) -> list[str]:
+    """Statements that join the lanes of these vectors into the variables, by `across_lanes`."""
+    lines = []
+    for each in variables:
+        across = f"kw_across_{each.operation}_{each.c_type.replace(' ', '_')}(kw_{each.name})"
+        sign = {"sum": "+=", "product": "*="}.get(each.operation, "=")
+        lines.append(f"{each.name} {sign} {across};")
+    return lines
 
 
 def across_lanes(dialect: Dialect, operation: Operation, c_type: str, vec: str) -> str:

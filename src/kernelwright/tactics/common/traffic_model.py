@@ -50,46 +50,41 @@ MOST = 10.0
 LEAST = 1.02
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchWork:
-    """What one launch does."""
-
-    bytes: float
-    """Through memory; cached ones by their share."""
-    threads: float
-    """All of the launch."""
-    block: int
-    waits: float
-    """Seconds that one block waits for memory and barriers, one after the other."""
-    accesses: float = 0.0
-    """Loads and stores of all threads."""
-
-    def time_s(self, device: DeviceFacts) -> float:
-        """What the launch takes."""
-        multiprocessors = device.multiprocessors or MULTIPROCESSORS
-        resident = max(1, 2048 // max(self.block, 1)) * multiprocessors
-        waves = max(1, math.ceil(self.threads / max(self.block, 1) / resident))
-        moving_s = self.bytes / (device.copy_bytes_per_s or RATE_BYTES_PER_S)
-        issuing_s = self.accesses / WARP * ISSUE_S / multiprocessors
-        return LAUNCH_S + max(moving_s, waves * self.waits, issuing_s)
-
-
-def effect(device: DeviceFacts, pairs: list[tuple[LaunchWork, LaunchWork]], what: str, *, otherwise: float) -> Effect:
-    """The gain from the first work of each workload to the second, geometric mean.
+def launch_s(
+    device: DeviceFacts, moved_bytes: float, threads: float, block: int, waits_s: float, accesses: float = 0.0
+) -> float:  # fmt: skip
+    """What one launch takes.
 
     Args:
         device: with its rates.
-        pairs: by workload, before and after; empty: unknown.
+        moved_bytes: through memory; cached ones by their share.
+        threads: all of the launch.
+        block: threads of one block.
+        waits_s: how long one block waits for memory and barriers, one after the other.
+        accesses: loads and stores of all threads.
+    """
+    multiprocessors = device.multiprocessors or MULTIPROCESSORS
+    resident = max(1, 2048 // max(block, 1)) * multiprocessors
+    waves = max(1, math.ceil(threads / max(block, 1) / resident))
+    moving_s = moved_bytes / (device.copy_bytes_per_s or RATE_BYTES_PER_S)
+    issuing_s = accesses / WARP * ISSUE_S / multiprocessors
+    return LAUNCH_S + max(moving_s, waves * waits_s, issuing_s)
+
+
+def effect(pairs: list[tuple[float, float]], what: str, *, otherwise: float) -> Effect:
+    """The gain from the first time of each workload to the second, geometric mean.
+
+    Args:
+        pairs: by workload, seconds before and after; empty: unknown.
         what: changes, as the start of a sentence.
-        otherwise: the factor where the work is not known, a guess.
+        otherwise: the factor where the times are not known, a guess.
     """
     if not pairs:
         return Effect(otherwise, what)
-    logs = [math.log(before.time_s(device) / after.time_s(device)) for before, after in pairs]
+    logs = [math.log(before_s / after_s) for before_s, after_s in pairs]
     factor = min(MOST, max(LEAST, math.exp(math.fsum(logs) / len(logs))))
-    before, after = pairs[0]
-    told = f"by latency and bandwidth about {before.time_s(device) * 1e6:.1f} us, then {after.time_s(device) * 1e6:.1f}"
-    return Effect(factor, f"{what}: {told}")
+    before_s, after_s = pairs[0]
+    return Effect(factor, f"{what}: by latency and bandwidth about {before_s * 1e6:.1f} us, then {after_s * 1e6:.1f}")
 
 
 def element_bytes(subject: Subject, access: Access) -> int:
@@ -129,8 +124,8 @@ def array_bytes(subject: Subject, array: str, sizes: Mapping[str, int]) -> int |
 
 def map_pairs(
     subject: Subject, threads: list[int | None], block: int, vec: int, *, barriers: int = 0
-) -> list[tuple[LaunchWork, LaunchWork]]:  # fmt: skip
-    """A kernel with a thread an element, and with a thread for `vec` of them, by workload.
+) -> list[tuple[float, float]]:  # fmt: skip
+    """Seconds of a kernel with a thread an element, and with a thread for `vec` of them, by workload.
 
     Args:
         subject: the kernel.
@@ -145,8 +140,8 @@ def map_pairs(
             return []
         moved = map_bytes(subject, count, sizes)
         touches = count * sum(each.space == "global" for each in subject.analysis.facts.accesses)
-        before = LaunchWork(moved, count, block, LATENCY_S + barriers * BARRIER_S, touches)
-        pairs.append((before, LaunchWork(moved, count / vec, 256, LATENCY_S, touches / vec)))
+        before_s = launch_s(subject.device, moved, count, block, LATENCY_S + barriers * BARRIER_S, touches)
+        pairs.append((before_s, launch_s(subject.device, moved, count / vec, 256, LATENCY_S, touches / vec)))
     return pairs
 
 
@@ -164,8 +159,8 @@ class Walk:
     barriers: int
 
 
-def row_work(subject: Subject, loops: Sequence[LoopFact], walk: Walk, *, rows: int, length: int) -> LaunchWork:
-    """What a kernel takes whose blocks walk a row each, in these loops."""
+def row_walk_s(subject: Subject, loops: Sequence[LoopFact], walk: Walk, *, rows: int, length: int) -> float:
+    """Seconds of a kernel whose blocks walk a row each, in these loops."""
     facts = subject.analysis.facts
     steps = math.ceil(length / (walk.size * walk.vec))
     seen: set[str] = set()
@@ -188,7 +183,8 @@ def row_work(subject: Subject, loops: Sequence[LoopFact], walk: Walk, *, rows: i
         ahead = steps if walk.ahead == 0 else 1 if is_held_up else walk.ahead
         waits += math.ceil(steps / ahead) * latency
         seen |= reads.keys()
-    return LaunchWork(moved, rows * walk.size, walk.size, waits + walk.barriers * BARRIER_S, accesses)
+    waits_s = waits + walk.barriers * BARRIER_S
+    return launch_s(subject.device, moved, rows * walk.size, walk.size, waits_s, accesses)
 
 
 def _names_block(access: Access) -> bool:
@@ -204,8 +200,8 @@ def _is_restrict(subject: Subject) -> bool:
 
 def row_pairs(
     subject: Subject, loops: Sequence[LoopFact], before: Walk, after: Walk, *, rows: str
-) -> list[tuple[LaunchWork, LaunchWork]]:  # fmt: skip
-    """Two ways to walk the rows, by workload; empty where rows or their length are not known.
+) -> list[tuple[float, float]]:  # fmt: skip
+    """Seconds of two ways to walk the rows, by workload; empty where rows or their length are not known.
 
     Args:
         subject: the kernel.
@@ -221,8 +217,8 @@ def row_pairs(
         length = subject.evaluate(bound, sizes) if bound is not None else None
         if count is None or not length:
             return []
-        first, then = (row_work(subject, loops, walk, rows=count, length=length) for walk in (before, after))
-        pairs.append((first, then))
+        first_s, then_s = (row_walk_s(subject, loops, walk, rows=count, length=length) for walk in (before, after))
+        pairs.append((first_s, then_s))
     return pairs
 
 

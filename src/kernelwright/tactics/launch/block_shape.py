@@ -15,7 +15,7 @@ from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_br
 from kernelwright.tactics.common.iteration_domain import Axis, is_guarded, queries_are_indices
 from kernelwright.tactics.common.launches import AXES, covered_by, is_number, number, only_shape
 from kernelwright.tactics.common.thread_queries import query_text
-from kernelwright.tactics.vectors.loops import refuse_place_as_data
+from kernelwright.tactics.vectors.thread_places import refuse_place_as_data
 from kernelwright.template.header import expressions
 
 _POWERS = (32, 64, 128, 256, 512, 1024)

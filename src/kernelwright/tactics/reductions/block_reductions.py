@@ -18,6 +18,13 @@ from kernelwright.tactics.common.thread_queries import block_size_names, first_t
 from kernelwright.tactics.common.traffic_model import AHEAD, Walk, effect, row_pairs, tree_barriers
 from kernelwright.tactics.reductions.inline_reductions import over_joins
 from kernelwright.tactics.vectors import loops as vector_loops
+from kernelwright.tactics.vectors.shared_loops import (
+    outer_loops,
+    refuse_memory_between,
+    refuse_partial_results,
+    shares_arrays,
+)
+from kernelwright.tactics.vectors.thread_places import refuse_place_as_data
 
 
 def _join(subject: Subject) -> Rewrite:
@@ -39,7 +46,7 @@ def _join(subject: Subject) -> Rewrite:
     if any(each not in reached for each in meetings):
         raise Unfit("its threads meet outside of the functions that join")
     refuse_asking_helpers(subject, reached, allowed=("get_group_id", "blockIdx"))
-    vector_loops.refuse_place_as_data(subject, is_kernel_alone=True)
+    refuse_place_as_data(subject, is_kernel_alone=True)
     loops = _loops(subject, size, {call.place.span: operation for call, operation, _ in calls})
     _replace_calls(loops, calls)
     return _finish(loops, calls)
@@ -65,10 +72,10 @@ def _loops(subject: Subject, size: int, calls: dict[Span, Operation]) -> vector_
     facts = subject.analysis.facts
     body = subject.analysis.function.body
     together = {loop.span: loop for loop in facts.loops if not loop.inlined_in}
-    found = [(n, together[n.place.span]) for n in vector_loops.outer_loops(body) if n.place.span in together]
+    found = [(n, together[n.place.span]) for n in outer_loops(body) if n.place.span in together]
     walked = [(node, fact) for node, fact in found if _is_walked(fact, size)]
-    vector_loops.refuse_memory_between(subject, [fact for _, fact in walked])
-    vector_loops.refuse_partial_results(subject, [fact for _, fact in walked])
+    refuse_memory_between(subject, [fact for _, fact in walked])
+    refuse_partial_results(subject, [fact for _, fact in walked])
     loops = vector_loops.start(subject, "block-joins", calls=calls)
     values = tuple(v for v in (32, 64, 128, 256, 512, 1024) if v <= subject.device.max_threads_per_block)
     if subject.language == "opencl":
@@ -88,7 +95,7 @@ def _loops(subject: Subject, size: int, calls: dict[Span, Operation]) -> vector_
             vector_loops.widen(loops, node, fact)
         except Unfit:
             del loops.plan.edits[before:]
-            if vector_loops.shares_arrays(subject, fact):
+            if shares_arrays(subject, fact):
                 raise
             _rename_size(loops, node)
     return loops
@@ -321,7 +328,7 @@ def _effect(loops: vector_loops.LoopVectorizer, count: int) -> Effect:
     before = Walk(size, 1, AHEAD, is_kept=False, barriers=count * tree_barriers(size))
     after = Walk(size, int(vec.default), 1, is_kept=False, barriers=2 * count)
     pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0].text)
-    return effect(subject.device, pairs, told, otherwise=1.8)
+    return effect(pairs, told, otherwise=1.8)
 
 
 BLOCK_JOINS = RuleTactic(

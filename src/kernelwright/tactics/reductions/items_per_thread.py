@@ -260,8 +260,7 @@ def _write(
     lines = [f"{c_type} kw_own = {joined.identity};"]
     is_segment = walk is not None and bool(walk.sums)
     if wide is not None and not is_segment:
-        wide_type = f"kw_{c_type}" if words.is_opencl else f"kw_lanes<{c_type}>"
-        lines.append(f"{wide_type} kw_wide_own = ({c_type}){joined.identity};")
+        lines.append(f"{words.vector(c_type)} kw_wide_own = ({c_type}){joined.identity};")
     has_blocks = walk is not None and walk.blocks is not None
     lines.append(f"const int kw_me = {me}" + ("" if has_blocks else f", kw_group = {words.block('x')}") + ";")
     known = frozenset(("get_group_id",)) if has_blocks else frozenset()

@@ -17,13 +17,13 @@ from kernelwright.tactics.common.launches import number, only_shape, refuse_alia
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, is_integer, joined_variables, refuse_start
 from kernelwright.tactics.common.thread_queries import block_size_names, first_thread_conditions, query_text, unused
 from kernelwright.tactics.reductions.block_reductions import spellings_of
-from kernelwright.tactics.vectors.loops import (
+from kernelwright.tactics.vectors.row_lanes import RowLanes
+from kernelwright.tactics.vectors.shared_loops import (
     is_own_place,
     outer_loops,
     plain_loop,
     refuse_memory_between,
 )
-from kernelwright.tactics.vectors.row_lanes import RowLanes
 
 PLACES = ("threadIdx.", "get_local_id(", "get_local_linear_id(", "get_global_id(", "get_global_linear_id(", "get_sub_",
           "warp")  # fmt: skip

@@ -532,7 +532,7 @@ def _effect(group: _Group) -> Effect:
     barriers = 0 if group.join is None else tree_barriers(block)
     pairs = map_pairs(subject, threads, block, int(vec.default), barriers=barriers)
     told = "threads move 16 bytes at once" + ("" if group.join is None else " and join by shuffles, without barriers")
-    return effect(subject.device, pairs, told, otherwise=1.8 if group.join is None else 2.5)
+    return effect(pairs, told, otherwise=1.8 if group.join is None else 2.5)
 
 
 GROUP_LANES = RuleTactic(

@@ -24,7 +24,7 @@ from kernelwright.tactics.common.traffic_model import (
     MULTIPROCESSORS,
     Walk,
     effect,
-    row_work,
+    row_walk_s,
     tree_barriers,
 )
 from kernelwright.tactics.reductions.block_reductions import own_argument
@@ -32,7 +32,8 @@ from kernelwright.tactics.reductions.inline_reductions import over_joins
 from kernelwright.tactics.rows.facts import RowKernel, refuse_own_place, understood
 from kernelwright.tactics.rows.one_pass_facts import Pair, pairs_of
 from kernelwright.tactics.rows.one_pass_text import first_text, helpers, merged, second_text
-from kernelwright.tactics.rows.threads_per_row import RowSharing, add_preludes, share, share_loop, sharing
+from kernelwright.tactics.rows.row_sharing import RowSharing, share_loop
+from kernelwright.tactics.rows.threads_per_row import add_preludes, share, sharing
 
 SHORTEST_BYTES = 64 * 1024
 """In a shorter row the next pass finds it in the nearest caches (or registers keep it): a pass saved is less than
@@ -142,17 +143,17 @@ def _block_effect(known: RowKernel, pairs: tuple[Pair, ...]) -> Effect:
     every = [loop.fact for loop in known.loops]
     kept = [loop.fact for loop in known.loops if id(loop.node) not in seconds]
     walks = [Walk(known.size, vec, AHEAD, is_kept=False, barriers=count * tree_barriers(known.size)) for vec in (1, 4)]
-    works = []
+    pairs_s = []
     for sizes in subject.sizes():
         rows = total_of(subject, only_shape(subject).grid[0].text, sizes)
         length = subject.evaluate(every[0].bound, sizes) if every[0].bound is not None else None
         if rows is None or not length:
             return Effect(LEAST, passes)
-        works.append((
-            row_work(subject, every, walks[0], rows=rows, length=length),
-            row_work(subject, kept, walks[1], rows=rows, length=length),
+        pairs_s.append((
+            row_walk_s(subject, every, walks[0], rows=rows, length=length),
+            row_walk_s(subject, kept, walks[1], rows=rows, length=length),
         ))  # fmt: skip
-    return effect(subject.device, works, passes, otherwise=LEAST)
+    return effect(pairs_s, passes, otherwise=LEAST)
 
 
 def _told(pair: Pair) -> str:

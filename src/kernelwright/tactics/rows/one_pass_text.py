@@ -13,8 +13,9 @@ from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader
 from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.common.dialect import Dialect
+from kernelwright.tactics.common.loop_reductions import vector_ends, vector_starts
 from kernelwright.tactics.rows.one_pass_facts import Pair, distance_text
-from kernelwright.tactics.rows.threads_per_row import (
+from kernelwright.tactics.rows.row_sharing import (
     RowSharing,
     header_of,
     joins_after,
@@ -67,10 +68,6 @@ class _Merged:
     def text(self, node: nodes.Node) -> str:
         """The source of a node."""
         return node.place.span.text(self.row.subject.source)
-
-    def wide_type(self, c_type: str) -> str:
-        """The vector type of a scalar type."""
-        return f"kw_{c_type}" if self.row.words.is_opencl else f"kw_lanes<{c_type}>"
 
 
 def merged(row: RowSharing, pair: Pair, types: dict[str, str]) -> _Merged:
@@ -130,7 +127,7 @@ def _wide_value(made: _Merged, lanes: Vectorizer) -> str:
     kind = lanes.kind(value)
     if not kind.is_varying or (made.row.words.is_opencl and kind.c_type != c_type):
         raise Unfit("what squares are of is no vector of their type")
-    return " ".join((*texts, f"const {made.wide_type(c_type)} kw_value = {lanes.expression(value)};"))
+    return " ".join((*texts, f"const {made.row.words.vector(c_type)} kw_value = {lanes.expression(value)};"))
 
 
 def _needed(made: _Merged) -> list[nodes.Declaration]:
@@ -229,10 +226,7 @@ def _vector_lines(made: _Merged, wide: tuple[str, str]) -> list[str]:
     """The loop over vectors, and its lanes joined into the thread's own values."""
     row, pair = made.row, made.pair
     integer, variable = made.integer, made.first.variable
-    lines = []
-    for each in pair.firsts:
-        first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
-        lines.append(f"{made.wide_type(each.c_type)} kw_{each.name} = {first};")
+    lines = vector_starts(row.words, pair.firsts)
     lines += _vector_state(made)
     lines += [
         row.words.unroll(row.unroll),
@@ -242,18 +236,14 @@ def _vector_lines(made: _Merged, wide: tuple[str, str]) -> list[str]:
         *(f"  {each}" for each in _vector_step(made, wide[1])),
         "}",
     ]
-    for each in pair.firsts:
-        across = f"kw_across_{each.operation}_{each.c_type.replace(' ', '_')}(kw_{each.name})"
-        sign = {"sum": "+=", "product": "*="}.get(each.operation, "=")
-        lines.append(f"{each.name} {sign} {across};")
-    return [*lines, *_vector_end(made)]
+    return [*lines, *vector_ends(pair.firsts), *_vector_end(made)]
 
 
 def _vector_state(made: _Merged) -> list[str]:
     if made.pair.kind == "exponentials":
-        return [f"{made.wide_type(each.c_type)} kw_{each.name} = ({each.c_type})0;" for each in made.pair.sums]
+        return [f"{made.row.words.vector(each.c_type)} kw_{each.name} = ({each.c_type})0;" for each in made.pair.sums]
     c_type = made.pair.sums[0].c_type
-    wide = made.wide_type(c_type)
+    wide = made.row.words.vector(c_type)
     return ["int kw_n = 0;", f"{wide} kw_means = ({c_type})0;", f"{wide} kw_squares = ({c_type})0;"]
 
 
@@ -272,7 +262,7 @@ def _vector_step(made: _Merged, body: str) -> list[str]:
     c_type = made.pair.sums[0].c_type
     return [
         f"{{ {_alias(made)}{body}",
-        f"  const {made.wide_type(c_type)} kw_off = kw_value - kw_means;",
+        f"  const {made.row.words.vector(c_type)} kw_off = kw_value - kw_means;",
         f"  kw_means = kw_means + kw_off * (({c_type})1 / ({c_type})++kw_n);",
         "  kw_squares = kw_squares + kw_off * (kw_value - kw_means); }",
     ]
@@ -289,7 +279,7 @@ def _vector_end(made: _Merged) -> list[str]:
         "if (kw_n > 0) {",
         f"  {names['count']} = ({made.integer})kw_n * {vec};",
         f"  {names['centre']} = kw_across_sum_{c_type}(kw_means) / ({c_type}){vec};",
-        f"  const {made.wide_type(c_type)} kw_apart = kw_means - {names['centre']};",
+        f"  const {made.row.words.vector(c_type)} kw_apart = kw_means - {names['centre']};",
         f"  {names['spread']} = kw_across_sum_{c_type}(kw_squares) + "
         f"({c_type})kw_n * kw_across_sum_{c_type}(kw_apart * kw_apart);",
         "}",

@@ -40,12 +40,12 @@ from kernelwright.tactics.rows.text import (
     joining_function,
     step_lines,
     whole_types,
-    wide_type,
 )
 from kernelwright.tactics.scalar.compiler_hints import allowed_error
 from kernelwright.tactics.tiling.frame import place_attribute
 from kernelwright.tactics.vectors.lane_kinds import LaneKind
 from kernelwright.tactics.vectors.lane_text import VECTOR_BYTES, prelude, vector_types
+from kernelwright.tactics.vectors.lanes import functions_for, types_in
 from kernelwright.tactics.vectors.row_lanes import RowLanes, element_text
 from kernelwright.template.header import expressions
 
@@ -429,7 +429,7 @@ def _write_loops(row: RowKernel, steps: Sequence[LoopText]) -> None:
     for place, step in enumerate(steps):
         lines = []
         if place == 0:
-            lines += [f"{wide_type(words, c_type)} {name}[{define}];" for name, c_type in declared.items()]
+            lines += [f"{words.vector(c_type)} {name}[{define}];" for name, c_type in declared.items()]
         extra = movable if place == 0 else ()
         late = frozenset(array for array, _ in movable) if place else frozenset()
         lines += step_lines(step, names, words, extra=extra, late=late, early=early)
@@ -534,14 +534,10 @@ def _cuda_texts(row: RowKernel) -> list[str]:
 
 def _opencl_texts(row: RowKernel) -> list[str]:
     """What vectors stand on, in OpenCL C; functions of the file, for vectors."""
-    c_types = {"float"} | {each.c_type for loop in row.loops for each in loop.joined}
-    for lanes in row.wide:
-        c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
-    c_types |= {array.c_type for array in row.subject.analysis.facts.arrays.values()}
+    c_types = types_in(row.wide, row.subject) | {each.c_type for loop in row.loops for each in loop.joined}
     sizes = {c_type: VECTOR_BYTES[c_type] for c_type in vector_types(c_types)}
-    clones = {name: text for lanes in row.wide for name, text in lanes.clones.items() if text}
     first = prelude(dialect(row.subject.language), row.names["vec"], c_types=sizes, mapped=())
-    return [first, whole_types(row.names["vec"], sizes), *clones.values()]
+    return [first, whole_types(row.names["vec"], sizes), *functions_for(row.wide)]
 
 
 def _refuse_types(row: RowKernel) -> None:
@@ -573,7 +569,7 @@ def _effect(row: RowKernel) -> Effect:
     facts = [each.fact for each in row.loops]
     pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0].text)
     told = f"{len(facts)} passes over a row become one, whose loads are waited for once"
-    return effect(subject.device, pairs, told, otherwise=2.0)
+    return effect(pairs, told, otherwise=2.0)
 
 
 ROW_REGISTERS = RuleTactic(

@@ -17,7 +17,8 @@ from kernelwright.tactics.common.dialect import Dialect, joined
 from kernelwright.tactics.common.editing import indent
 from kernelwright.tactics.common.loop_reductions import Joined, joining
 from kernelwright.tactics.common.loop_replay import tainted_names
-from kernelwright.tactics.rows.threads_per_row import RowSharing, plain_header, share, start_of, statements_of
+from kernelwright.tactics.rows.row_sharing import RowSharing, plain_header, start_of, statements_of
+from kernelwright.tactics.rows.threads_per_row import share
 
 _TYPES = frozenset(("float", "double", "int", "unsigned", "unsigned int", "uint", "long long", "long"))
 

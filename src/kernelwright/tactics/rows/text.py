@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelwright.tactics.common.dialect import Dialect, joined
-from kernelwright.tactics.common.loop_reductions import Operation
+from kernelwright.tactics.common.loop_reductions import Operation, vector_ends, vector_starts
 
 if TYPE_CHECKING:
     from kernelwright.tactics.rows.facts import RowLoop
@@ -140,11 +140,6 @@ def division(reciprocal: str, vec: str) -> str:
     )
 
 
-def wide_type(words: Dialect, c_type: str) -> str:
-    """The vector type of a scalar type."""
-    return f"kw_{c_type}" if words.is_opencl else f"kw_lanes<{c_type}>"
-
-
 def step_lines(
     step: LoopText,
     names: Mapping[str, str],
@@ -175,9 +170,7 @@ def step_lines(
     again = [(array, text) for array, text in step.loads.items() if array in late]
     if again:
         lines += [f"  if (!{early}) {{", *(f"  {line}" for line in _loads(step, again, place, count)), "  }"]
-    for each in loop.joined:
-        first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
-        lines.append(f"  {wide_type(words, each.c_type)} kw_{each.name} = {first};")
+    lines += (f"  {each}" for each in vector_starts(words, loop.joined))
     lines += [
         "#pragma unroll",
         f"  for (int kw_k = 0; kw_k < {count}; ++kw_k) {{",
@@ -187,11 +180,7 @@ def step_lines(
         "    }",
         "  }",
     ]
-    for each in loop.joined:
-        across = f"kw_across_{each.operation}_{each.c_type.replace(' ', '_')}(kw_{each.name})"
-        sign = {"sum": "+=", "product": "*="}.get(each.operation, "=")
-        lines.append(f"  {each.name} {sign} {across};")
-    return [*lines, "}"]
+    return [*lines, *(f"  {each}" for each in vector_ends(loop.joined)), "}"]
 
 
 def _loads(step: LoopText, loads: Sequence[tuple[str, str]], place: str, count: str) -> list[str]:

@@ -3,74 +3,29 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from kernelwright.analysis.facts import Access
 from kernelwright.analysis.polynomial import ZERO, Polynomial
 from kernelwright.source import nodes
-from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.c_text import c_text
-from kernelwright.tactics.common.combiners import (
-    combined_variables,
-    combining_lines,
-    private_arrays,
-    starts_from,
-    walks_own,
-)
-from kernelwright.tactics.common.dialect import Dialect, dialect
-from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_unread
+from kernelwright.tactics.common.combiners import private_arrays
+from kernelwright.tactics.common.dialect import dialect
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_unread
 from kernelwright.tactics.common.iteration_domain import Axis, Places, is_guarded, places_of, query_macros, total_of
 from kernelwright.tactics.common.launches import only_shape
-from kernelwright.tactics.common.loop_reductions import Joined, across_lanes, across_threads
-from kernelwright.tactics.common.thread_queries import thread_queries
+from kernelwright.tactics.common.loop_reductions import across_lanes, across_threads
 from kernelwright.tactics.rows.facts import declared_types
-from kernelwright.tactics.vectors.lane_kinds import LaneKind
+from kernelwright.tactics.rows.row_sharing import VECTOR_TYPES, RowSharing, share_loop, type_word
 from kernelwright.tactics.vectors.lane_text import prelude
-from kernelwright.tactics.vectors.lanes import Vectorizer
+from kernelwright.tactics.vectors.lanes import functions_for, types_in
 
 SHORT_WALK, MANY_ROWS = 8, 2048
 """Elements that a thread walks, and threads for each multiprocessor, from which on sharing rows brings little: pooling
 by 2 x 2 x 2 windows, one thread each, moves 2.3 TB/s on an H100, with the softmax before it."""
-_VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
-
-
-@dataclass
-class RowSharing:
-    """One kernel while its rows are being shared."""
-
-    subject: Subject
-    plan: RewriteBuilder
-    places: Places | None
-    words: Dialect
-    types: dict[str, str]
-    lanes_name: str
-    rows_name: str
-    vec: str
-    unroll: str
-    live: str = "kw_live"
-    wide: list[Vectorizer] = field(default_factory=list)
-    joined: list[Joined] = field(default_factory=list)
-    scanned: list[Joined] = field(default_factory=list)
-    """What threads pass on to those behind them, by the same shared memory."""
-    headers: Mapping[int, LoopHeader] = field(default_factory=dict)
-    """How the loops of a block whose threads share a row count, by the loop's identity. They start at 0 then,
-    and the kernel joins by itself."""
-    helpers: list[str] = field(default_factory=list)
-    """Functions that loops need, behind all others."""
-    passes: str = ""
-    """What else is to be told of the loops, as the end of a sentence."""
-    vector_loops: int = 0
-    lone_loops: int = 0
-    """Those that have no vector form: threads take other elements in them."""
-    loops: int = 0
-    kept_loops: int = 0
-    """Those that every thread walks whole."""
-
 
 Choose: TypeAlias = Callable[[RowSharing, nodes.Block, dict[str, str]], Mapping[int, Callable[[], None]]]
 """Which loops are written in a way of their own, by the identity of the loop, and how."""
@@ -217,9 +172,6 @@ def _refuse_memory_between(subject: Subject) -> None:
             raise Unfit(f"{array} is touched by several loops, of which some have no vector form")
 
 
-# Loops
-
-
 def _row_loops(statements: tuple[nodes.Statement, ...]) -> Iterator[nodes.Loop]:
     """Loops that stand in no other loop."""
     for each in statements:
@@ -271,240 +223,6 @@ def _start(subject: Subject, places: Places, name: str) -> RowSharing:
     unroll = plan.parameter("UNROLL", (1, 2, 4), 1, "steps of the loops along a row that are written out")
     types = {each.name: each.c_type for each in subject.analysis.function.parameters}
     return RowSharing(subject, plan, places, dialect(subject.language), types, lanes, rows, vec, unroll)
-
-
-def header_of(row: RowSharing, loop: nodes.Loop) -> LoopHeader:
-    """How a loop counts.
-
-    Raises:
-        Unfit: in a way that is not followed.
-    """
-    return row.headers[id(loop)] if row.headers else plain_header(loop)
-
-
-def start_of(row: RowSharing, loop: nodes.Loop) -> str:
-    """Where a loop over a whole row starts."""
-    if row.headers:
-        return "0"
-    assert isinstance(loop.initial, nodes.Declaration)
-    initial = loop.initial.declarators[0].initial
-    assert initial is not None
-    return initial.place.span.text(row.subject.source)
-
-
-def share_loop(row: RowSharing, loop: nodes.Loop) -> None:
-    """Write one loop for the threads of a row.
-
-    Raises:
-        Unfit: its iterations depend on each other.
-    """
-    header = header_of(row, loop)
-    types = declared_types(row.subject)
-    kept = {} if row.headers else private_arrays(row.subject, loop)
-    if kept and walks_own(loop, header, kept):
-        _keep_loop(row, loop, header)
-        return
-    joined = combined_variables(loop, row.subject.source, types, kept)
-    if row.headers:
-        refuse_kept_arrays(row.subject, loop)
-    row.loops += 1
-    source = row.subject.source
-    declared = loop.initial.declarators[0] if isinstance(loop.initial, nodes.Declaration) else None
-    assert declared is not None
-    start, bound = start_of(row, loop), header.bound.place.span.text(source)
-    if header.operator == "<=":
-        bound = f"({bound}) + 1"
-    is_plain = not kept and all(each.leader is None for each in joined)
-    body = wide_body(row, loop, header, joined, types) if is_plain else None
-    pad = indent(source, loop.place.span.start)
-    lines = [
-        "if (kw_live) {",
-        f"  const {declared.c_type} kw_from = {start}, kw_to = {bound};",
-        *(f"  {line}" for line in joins_before(row, joined)),
-        f"  {declared.c_type} kw_full = kw_from;",
-    ]
-    row.lone_loops += body is None
-    if body is not None:
-        row.vector_loops += 1
-        lines += _vector_loop(row, declared, joined, body, row.wide[-1].blocks)
-    original = loop.body.place.span.text(source)
-    if body is not None and not row.words.is_opencl:
-        lines.append("#pragma unroll 1")
-    lines += [
-        f"  for ({declared.c_type} {declared.name} = kw_full + kw_lane; {declared.name} < kw_to; "
-        f"{declared.name} += {row.lanes_name}) {original}",
-        "}",
-        *joins_after(row, joined),
-    ]
-    text = "{\n" + "\n".join(f"{pad}  {line}" for line in lines) + f"\n{pad}}}"
-    row.plan.replace(loop.place.span, text)
-    for mark in loop.pragmas:
-        row.plan.replace(mark.span, "")
-    row.joined += joined
-    if any(each.extent for each in joined):  # each element is joined by itself: only threads that run in step are quick
-        row.plan.constraint("private arrays", f"{row.lanes_name} <= 32")
-
-
-def plain_header(loop: nodes.Loop) -> LoopHeader:
-    """A loop from a start up to a bound by ones, whose iterations all run to their end."""
-    header = read_header(loop)
-    if header is None or header.rest or header.is_in_body or not isinstance(loop.initial, nodes.Declaration):
-        raise Unfit("a loop counts in a way that is not followed")
-    if header.step_kind != "add" or header.operator not in ("<", "<=") or len(loop.initial.declarators) != 1:
-        raise Unfit("a loop does not count upwards")
-    step = header.step
-    if step is not None and not (isinstance(step, nodes.Literal) and step.value == 1):
-        raise Unfit("a loop does not step by one")
-    if loop.initial.declarators[0].initial is None or not loop.place.is_exact:
-        raise Unfit("a loop is made by a macro")
-    if isinstance(loop.condition, nodes.Binary) and loop.condition.operator == "&&":
-        raise Unfit("a loop ends by more than its bound")
-    inner = list(nodes.walk(loop.body))
-    if any(isinstance(each, nodes.Return | nodes.Jump | nodes.OpaqueStatement) for each in inner):
-        raise Unfit("a loop may be left early")
-    changed = nodes.assigned_names(loop.body)
-    parts = (header.bound, loop.initial)
-    used = {each.name for part in parts for each in nodes.walk(part) if isinstance(each, nodes.Name)}
-    if changed & used or any(isinstance(each, nodes.Element | nodes.Call) for each in nodes.walk(header.bound)):
-        raise Unfit("where a loop ends may change while it runs")
-    return header
-
-
-def refuse_kept_arrays(subject: Subject, loop: nodes.Loop) -> None:
-    """A thread's own array that outlives the loop would be filled in parts, by several threads."""
-    own = nodes.declared_names(loop)
-    kept = {n.name for n in nodes.walk(subject.analysis.function.body) if isinstance(n, nodes.Declarator) and n.extents}
-    for node in nodes.walk(loop):
-        if isinstance(node, nodes.Name) and node.name in kept - own:
-            raise Unfit(f"{node.name} keeps values of a row between loops")
-
-
-def _keep_loop(row: RowSharing, loop: nodes.Loop, header: LoopHeader) -> None:
-    """A loop over a thread's own arrays, which are the same in all threads of a row, and walked whole by each.
-
-    Where it stores, each thread stores its share.
-    """
-    facts = row.subject.analysis.facts
-    fact = next((each for each in facts.loops if each.span == loop.place.span and not each.inlined_in), None)
-    if fact is None:
-        raise Unfit("a loop over a private array is not understood")
-    row.loops += 1
-    row.kept_loops += 1
-    row.lone_loops += 1
-    touches = [a for a in facts.accesses if fact.index in a.loops and a.kind != "read" and a.space != "private"]
-    if touches:
-        if nodes.assigned_names(loop.body) - nodes.declared_names(loop):
-            raise Unfit("a loop over a private array stores and joins")
-        row.plan.insert(
-            loop.body.place.span.start, f"if (kw_live && (int)({header.variable}) % {row.lanes_name} == kw_lane) "
-        )
-
-
-def lanes_of(
-    row: RowSharing, loop: nodes.Loop, header: LoopHeader, joined: tuple[Joined, ...], types: dict[str, str]
-) -> Vectorizer | None:  # fmt: skip
-    """What turns a loop's body into one for a vector of columns, settled; None where there is no such thing."""
-    own = nodes.declared_names(loop)
-    start = {header.variable: LaneKind(1)}
-    for each in joined:
-        if row.words.is_opencl and each.c_type not in _VECTOR_TYPES:
-            return None
-        start[each.name] = LaneKind(is_varying=True, c_type=each.c_type)
-    lanes = Vectorizer(
-        row.subject.source, row.words, row.subject.analysis.tree,
-        dict.fromkeys(thread_queries(loop.body), 0) if row.headers else {}, frozenset(),
-        {name: c_type.removesuffix(" *") for name, c_type in types.items() if name not in own},
-        vec=row.vec, renamed={each.name: f"kw_{each.name}" for each in joined}, start=start,
-    )  # fmt: skip
-    lanes.pointers |= {n.name for n in nodes.walk(row.subject.analysis.function.body)
-                       if isinstance(n, nodes.Declarator) and n.is_pointer}  # fmt: skip
-    if not row.headers and start_of(row, loop) == "0":
-        lanes.blocked = header.variable
-    try:
-        lanes.settle(statements_of(loop))
-    except Unfit:
-        return None
-    return lanes
-
-
-def statements_of(loop: nodes.Loop) -> tuple[nodes.Statement, ...]:
-    """The statements of a loop's body."""
-    return loop.body.statements if isinstance(loop.body, nodes.Block) else (loop.body,)
-
-
-def wide_body(
-    row: RowSharing, loop: nodes.Loop, header: LoopHeader, joined: tuple[Joined, ...], types: dict[str, str]
-) -> str | None:  # fmt: skip
-    """The loop's body for a vector of columns; None where there is none."""
-    lanes = lanes_of(row, loop, header, joined, types)
-    if lanes is None:
-        return None
-    try:
-        text = lanes.block(statements_of(loop))
-    except Unfit:
-        return None
-    if lanes.vector_loads + lanes.vector_stores == 0:
-        return None
-    row.wide.append(lanes)
-    return text
-
-
-def joins_before(row: RowSharing, joined: tuple[Joined, ...]) -> list[str]:
-    """Before a loop: all threads of a row but one start from what changes nothing."""
-    starts = [] if row.headers else [(each, starts_from(each, joined)) for each in joined]
-    lines = []
-    for each, start in starts:
-        if each.extent:
-            lines.append(f"if (kw_lane != 0) for (int kw_d = 0; kw_d < {each.extent}; ++kw_d) {each.name}[kw_d] = 0;")
-        elif start:
-            is_led = "" if not each.is_idempotent else " && kw_to > kw_from"
-            lines.append(f"if (kw_lane != 0{is_led}) {each.name} = {start};")
-    return lines
-
-
-def _vector_loop(
-    row: RowSharing, declared: nodes.Declarator, joined: tuple[Joined, ...], body: str, blocks: Iterable[str]
-) -> list[str]:
-    variable, c_type = declared.name, declared.c_type
-    whole = "".join(f" && ({each}) % {row.vec} == 0" for each in blocks)
-    lines = [f"  if (kw_to > kw_from{whole}) kw_full = kw_from + (kw_to - kw_from) / {row.vec} * {row.vec};"]
-    for each in joined:
-        wide = f"kw_{each.c_type}" if row.words.is_opencl else f"kw_lanes<{each.c_type}>"
-        first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
-        lines.append(f"  {wide} kw_{each.name} = {first};")
-    lines += [
-        row.words.unroll(row.unroll),
-        f"  for ({c_type} {variable} = kw_from + kw_lane * {row.vec}; {variable} < kw_full; "
-        f"{variable} += {row.lanes_name} * {row.vec}) {{",
-        f"    {body}",
-        "  }",
-    ]
-    for each in joined:
-        across = f"kw_across_{each.operation}_{each.c_type.replace(' ', '_')}(kw_{each.name})"
-        if each.operation in ("sum", "product"):
-            lines.append(f"  {each.name} {'+' if each.operation == 'sum' else '*'}= {across};")
-        else:
-            lines.append(f"  {each.name} = {across};")
-    return lines
-
-
-def joins_after(row: RowSharing, joined: tuple[Joined, ...]) -> list[str]:
-    """After a loop: what the threads of a row have becomes one."""
-    if row.headers or not joined:
-        return []
-
-    def join(each: Joined, texts: list[str]) -> str:
-        name = f"kw_join_{each.operation}_{each.c_type.replace(' ', '_')}"
-        return f"{name}({texts[0]}, kw_part_{_word(each.c_type)}, kw_lane)"
-
-    lines = combining_lines(
-        joined, [lambda name: f"kw_own_{name}"], join, "" if row.words.is_opencl else "#pragma unroll"
-    )
-    return [f"if ({row.lanes_name} > 1) {{", *(f"  {line}" for line in lines), "}"]
-
-
-def _word(c_type: str) -> str:
-    return re.sub(r"\W", "_", c_type)
 
 
 # Conditions and the frame
@@ -572,9 +290,9 @@ def _frame(row: RowSharing) -> None:
         row.plan.constraint(f"blocks along {name}", f"{other.total} <= 65535")
     for c_type in sorted({each.c_type for each in (*row.joined, *row.scanned)}):
         lines.append(
-            f"{words.shared} {c_type} kw_parts_{_word(c_type)}[{row.rows_name} * {row.lanes_name}];\n  "
-            f"{words.shared + ' ' if words.is_opencl else ''}{c_type} *kw_part_{_word(c_type)} = "
-            f"kw_parts_{_word(c_type)} + {words.thread('y')} * {row.lanes_name};"
+            f"{words.shared} {c_type} kw_parts_{type_word(c_type)}[{row.rows_name} * {row.lanes_name}];\n  "
+            f"{words.shared + ' ' if words.is_opencl else ''}{c_type} *kw_part_{type_word(c_type)} = "
+            f"kw_parts_{type_word(c_type)} + {words.thread('y')} * {row.lanes_name};"
         )
     defines, undefines = query_macros(subject, row.places)
     body = subject.analysis.function.body.place.span
@@ -608,16 +326,12 @@ def add_preludes(row: RowSharing) -> None:
     if not row.vector_loops:
         plan.drop(row.vec, row.unroll)
     else:
-        c_types = {each.c_type for each in row.joined} | {"float"}
-        for lanes in row.wide:
-            c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
-        c_types |= {a.c_type for a in subject.analysis.facts.arrays.values()}
+        c_types = types_in(row.wide, subject) | {each.c_type for each in row.joined}
         mapped = {key for lanes in row.wide for key in lanes.mapped}
         plan.prelude.append(prelude(words, row.vec, c_types=c_types, mapped=mapped))
-        clones = {name: text for lanes in row.wide for name, text in lanes.clones.items() if text}
-        plan.prelude += clones.values()
+        plan.prelude += functions_for(row.wide)
     for operation, c_type in sorted({(each.operation, each.c_type) for each in row.joined}):
-        if row.vector_loops and (not words.is_opencl or c_type in _VECTOR_TYPES):
+        if row.vector_loops and (not words.is_opencl or c_type in VECTOR_TYPES):
             plan.prelude.append(across_lanes(words, operation, c_type, row.vec))
     plan.prelude += row.helpers
 

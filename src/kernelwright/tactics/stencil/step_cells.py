@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 from kernelwright.analysis.facts import Access, Guard
 from kernelwright.analysis.polynomial import ZERO, Polynomial, number
 from kernelwright.source import nodes
-from kernelwright.source.edits import Edit
 from kernelwright.tactics.base import Unfit
-from kernelwright.tactics.stencil.neighbours import Neighbour, Range, clamped_limits, neighbour_of
-from kernelwright.tactics.stencil.tiles import Stencil, ends_of
+from kernelwright.tactics.stencil.facts import Stencil, ends_of
+from kernelwright.tactics.stencil.neighbours import Neighbour, Range, Window, clamped_limits, neighbour_of
 from kernelwright.tactics.tiling.frame import Frame
 from kernelwright.tactics.tiling.index_space import deep_names
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """What a cell is made of."""
+def reads_of(found: Stencil) -> tuple[Window, dict[int, str]]:
+    """What the cells of a stencil are made of, where they may be made from a part of the grid.
 
-    neighbours: tuple[Neighbour, ...]
-    """Every read of the array that a step reads."""
-    clamped: Mapping[int, str]
-    """By access, the element as written, of reads that `min` and `max` keep inside of the grid."""
-    left: int
-    right: int
-    above: int
-    below: int
-
-    def edits(self, *, is_inner: bool) -> tuple[Edit, ...]:
-        """Let these reads come from `KW_AT`, and near borders from `KW_CELL` where they are kept inside of the grid."""
-        return tuple(
-            Edit(each.touch.access.span, f"KW_AT({each.across_text}, {each.down_text})")
-            if is_inner or each.touch.access.index not in self.clamped
-            else Edit(each.touch.access.span, f"KW_CELL({self.clamped[each.touch.access.index]})")
-            for each in self.neighbours
-        )
-
-
-def cells_of(found: Stencil) -> Cells:
-    """The reads of a stencil whose cells may be made from a part of the grid.
+    Returns:
+        Every read of the array that a step reads; and by access the element as written, of reads that `min` and `max`
+        keep inside of the grid.
 
     Raises:
         Unfit: a cell may not be written, or be made of something else than cells of the grid.
@@ -69,11 +49,7 @@ def cells_of(found: Stencil) -> Cells:
         each.touch.access.index: _element_text(found, each) for each in neighbours if each.touch.is_clamped
     }  # fmt: skip
     _refuse_gaps(found, own)
-    return Cells(
-        neighbours, clamped,
-        max(0, *(-each.across[0] for each in neighbours)), max(0, *(each.across[1] for each in neighbours)),
-        max(0, *(-each.down[0] for each in neighbours)), max(0, *(each.down[1] for each in neighbours)),
-    )  # fmt: skip
+    return replace(found.window, neighbours=neighbours), clamped
 
 
 def _refuse_overlaps(found: Stencil, ends: Mapping[str, Polynomial]) -> None:

@@ -13,16 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelwright.analysis.polynomial import named
+from kernelwright.source.edits import Edit
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import extents, only_shape, steps_of
-from kernelwright.tactics.common.traffic_model import LATENCY_S, LEAST, MOST, LaunchWork
-from kernelwright.tactics.stencil.neighbours import inside_edits
-from kernelwright.tactics.stencil.step_cells import Cells, cells_of
+from kernelwright.tactics.common.traffic_model import LATENCY_S, LEAST, MOST, launch_s
+from kernelwright.tactics.stencil.facts import Stencil, apart, inside_text, narrow_text, stencil_of
+from kernelwright.tactics.stencil.neighbours import Window, inside_edits
+from kernelwright.tactics.stencil.step_cells import reads_of
 from kernelwright.tactics.stencil.step_chain import Chain, chain_of
 from kernelwright.tactics.stencil.step_text import ORIGIN, ROW, STRIP, TILE
-from kernelwright.tactics.stencil.tiles import Stencil, apart, inside_text, narrow_text, stencil_of
 from kernelwright.tactics.tiling.frame import drop_sized_attributes, place_attribute
 from kernelwright.tactics.tiling.store import value_edits
 from kernelwright.tactics.tiling.text import fill, indented
@@ -53,17 +54,28 @@ class _Steps:
 
     stencil: Stencil
     chain: Chain
-    cells: Cells
+    reads: Window
+    clamped: Mapping[int, str]
+    """By access, the element as written, of reads that `min` and `max` keep inside of the grid."""
 
     @property
     def reach_x(self) -> int:
         """Columns that one step needs more than it makes."""
-        return self.cells.left + self.cells.right
+        return self.reads.left + self.reads.right
 
     @property
     def reach_y(self) -> int:
         """Rows that one step needs more than it makes."""
-        return self.cells.above + self.cells.below
+        return self.reads.above + self.reads.below
+
+    def edits(self, *, is_inner: bool) -> tuple[Edit, ...]:
+        """Let reads come from `KW_AT`, and near borders those that are kept inside of the grid from `KW_CELL`."""
+        return tuple(
+            Edit(each.touch.access.span, f"KW_AT({each.across_text}, {each.down_text})")
+            if is_inner or each.touch.access.index not in self.clamped
+            else Edit(each.touch.access.span, f"KW_CELL({self.clamped[each.touch.access.index]})")
+            for each in self.reads.neighbours
+        )
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -80,7 +92,7 @@ def _join(subject: Subject) -> Rewrite:
     plan = RewriteBuilder(subject, NAME, "stencil")
     stencil = stencil_of(subject, plan)
     chain = chain_of(subject, stencil.window.array, stencil.main.touch.array)
-    found = _Steps(stencil, chain, cells_of(stencil))
+    found = _Steps(stencil, chain, *reads_of(stencil))
     drop_sized_attributes(subject, plan)
     is_strip = stencil.frame.dialect.is_opencl and subject.device.kind == "cpu"
     return _strips(plan, found) if is_strip else _tiles(plan, found)
@@ -90,12 +102,12 @@ def _join(subject: Subject) -> Rewrite:
 
 
 def _values(found: _Steps) -> dict[str, object]:
-    stencil, words, cells = found.stencil, found.stencil.frame.dialect, found.cells
+    stencil, words, reads = found.stencil, found.stencil.frame.dialect, found.reads
     names: dict[str, object] = {
         "STEPS": found.chain.together, "TYPE": stencil.type_in, "HELPER": words.helper, "RESTRICT": words.restrict,
         "PARAMETERS": stencil.frame.parameters(is_restrict=True), "NARROW": narrow_text(stencil),
         "END_X": stencil.across.end, "END_Y": stencil.down.end, "GROUP": words.block("x"),
-        "LEFT": cells.left, "RIGHT": cells.right, "ABOVE": cells.above, "BELOW": cells.below,
+        "LEFT": reads.left, "RIGHT": reads.right, "ABOVE": reads.above, "BELOW": reads.below,
         "FROM": found.chain.taken, "TO": found.chain.given, "ELEMENT": stencil.text(stencil.element_in),
         "BARRIER": words.barrier, "SHARED": words.shared, "THREAD_X": words.thread("x"), "THREAD_Y": words.thread("y"),
     }  # fmt: skip
@@ -111,7 +123,7 @@ def _macros(found: _Steps, values: Mapping[str, object], *, height: str, pitch: 
     places = (f"{row} - kw_{stencil.down.axis} + @ABOVE@", f"{column} - kw_{stencil.across.axis}")
     if not stencil.down.atom:
         places = ("0", f"(int)(kw_cell) - kw_{stencil.across.axis}")
-    cell = f"#define KW_CELL(kw_cell) (kw_rows[{places[0]}][kw_j + {places[1]}])\n" if found.cells.clamped else ""
+    cell = f"#define KW_CELL(kw_cell) (kw_rows[{places[0]}][kw_j + {places[1]}])\n" if found.clamped else ""
     return fill(
         f"#define KW_HEIGHT ({height})\n#define KW_PITCH ({pitch})\n"
         "#define KW_AT(kw_dx, kw_dy) (kw_rows[(kw_dy) + @ABOVE@][kw_j + (kw_dx)])\n" + cell, values
@@ -119,7 +131,7 @@ def _macros(found: _Steps, values: Mapping[str, object], *, height: str, pitch: 
 
 
 def _undefines(found: _Steps, *words: str) -> str:
-    own = ("HEIGHT", "PITCH", "AT", *(("CELL",) if found.cells.clamped else ()), *words)
+    own = ("HEIGHT", "PITCH", "AT", *(("CELL",) if found.clamped else ()), *words)
     return "".join(f"#undef KW_{word}\n" for word in own)
 
 
@@ -127,8 +139,8 @@ def _cell_functions(plan: RewriteBuilder, found: _Steps, space: str) -> tuple[st
     """One cell of a step from rows in some memory: where all conditions hold, and anywhere; and their calls."""
     stencil, subject, entry = found.stencil, plan.subject, plan.subject.entry
     stores, held = value_edits(stencil.stores), inside_edits(subject, stencil.inside)
-    inner = (*found.cells.edits(is_inner=True), *stores, *held)
-    edge = (*found.cells.edits(is_inner=False), *stores)
+    inner = (*found.edits(is_inner=True), *stores, *held)
+    edge = (*found.edits(is_inner=False), *stores)
     space_of = f"{space} " if space else ""
     extra = f"{space_of}const {stencil.type_in} *const *kw_rows, const int kw_j, {stencil.type_in} *kw_value"
     text, calls = "", {}
@@ -194,10 +206,10 @@ def _effect(subject: Subject, found: _Steps, tile: Tile) -> Effect:
         cells = math.prod(each or 1 for each in totals)
         work = 2.0 * stencil.bytes_in * cells
         is_rated = device.operations_per_s is not None and device.copy_bytes_per_s is not None
-        busy = _OPERATIONS_A_READ * len(found.cells.neighbours) * cells / (device.operations_per_s or 1) * is_rated
+        busy = _OPERATIONS_A_READ * len(found.reads.neighbours) * cells / (device.operations_per_s or 1) * is_rated
         block = math.prod(int(each.block) if each.block.isdigit() else 16 for each in whole)
-        before = chain.length * max(LaunchWork(work, cells, block, LATENCY_S).time_s(device), busy)
-        moved = LaunchWork(work * (1 + share) / 2, cells, block, LATENCY_S).time_s(device)
+        before = chain.length * max(launch_s(device, work, cells, block, LATENCY_S), busy)
+        moved = launch_s(device, work * (1 + share) / 2, cells, block, LATENCY_S)
         logs.append(math.log(before / (launches * max(moved, count * share * busy))))
     gain = math.exp(math.fsum(logs) / len(logs)) if logs else count / 2
     factor = min(MOST, max(LEAST, gain * (_ROWS_GAIN if device.kind == "cpu" else 1.0)))
@@ -259,8 +271,8 @@ def _row_function(
     text = fill(ROW, {**values, "NAME": name, "ROWS": rows, "ROW_NAMES": ", ".join(found.rows)})
     text = text.replace("KW_TAKEN", spaces[0]).replace("KW_GIVEN", f"{spaces[1]} ") + "\n"
     step = {"first": "1", "middle": "kw_s", "last": fill("@STEPS@", values)}[word]
-    above = found.cells.above
-    taken, places = [], range(-above, found.cells.below + 1)
+    above = found.reads.above
+    taken, places = [], range(-above, found.reads.below + 1)
     for place in places:
         row = f"kw_y + {place}" if place >= 0 else f"kw_y - {-place}"
         if word == "first":
@@ -321,7 +333,7 @@ def _tiles(plan: RewriteBuilder, found: _Steps) -> Rewrite:
     plan.prelude += ["\n" + _macros(found, values, height=height, pitch=pitch) + "\n", text]
     rows = ", ".join(
         f"kw_now + (kw_y - kw_from_y + {place}) * KW_PITCH"
-        for place in range(-found.cells.above, found.cells.below + 1)
+        for place in range(-found.reads.above, found.reads.below + 1)
     )
     values |= {**calls, "TILE_ROWS": rows}
     values["ORIGIN"] = fill(ORIGIN, values)

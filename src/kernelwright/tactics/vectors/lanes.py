@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import is_cached_load, is_cached_store, vector_load, vector_store
 from kernelwright.source.span import Span
-from kernelwright.tactics.base import Unfit
+from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.vectors.lane_checks import LaneChecks
 from kernelwright.tactics.vectors.lane_kinds import UNIFORM, LaneKind
 
@@ -514,6 +514,17 @@ def _address(place: tuple[str, str]) -> str:
     """A pointer and an index as one pointer, in parentheses."""
     pointer, index = place
     return f"({pointer})" if index == "0" else f"(({pointer}) + ({index}))"
+
+
+def types_in(wide: Sequence[Vectorizer], subject: Subject) -> set[str]:
+    """The scalar types of what lanes hold and of the kernel's arrays, of which vectors may be needed."""
+    held = {kind.c_type for lanes in wide for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
+    return {"float"} | held | {array.c_type for array in subject.analysis.facts.arrays.values()}
+
+
+def functions_for(wide: Sequence[Vectorizer]) -> list[str]:
+    """Functions of the file in their forms for vectors, each once, in the order in which they may stand."""
+    return list({name: text for lanes in wide for name, text in lanes.clones.items() if text}.values())
 
 
 def _is_loaded_anyway(value: nodes.Expression, condition: nodes.Expression) -> bool:

@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernelwright.analysis.facts import Access, LoopFact, Reduction
-from kernelwright.analysis.patterns.pattern import recognise
-from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named
+from kernelwright.analysis.facts import LoopFact, Reduction
 from kernelwright.source import nodes
-from kernelwright.source.loop_headers import LoopHeader, read_header
+from kernelwright.source.loop_headers import LoopHeader
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls
 from kernelwright.tactics.common.dialect import dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_arranged, refuse_unread
-from kernelwright.tactics.common.iteration_domain import require_independent
 from kernelwright.tactics.common.launches import number, only_shape
-from kernelwright.tactics.common.loop_reductions import Joined, Operation, across_lanes, joined_variables
+from kernelwright.tactics.common.loop_reductions import (
+    Joined,
+    Operation,
+    across_lanes,
+    joined_variables,
+    vector_ends,
+    vector_starts,
+)
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
-from kernelwright.tactics.vectors.lane_kinds import COMPARISONS, LaneKind
+from kernelwright.tactics.vectors.lane_kinds import LaneKind
 from kernelwright.tactics.vectors.lane_text import operators_in, prelude
-from kernelwright.tactics.vectors.lanes import Vectorizer
+from kernelwright.tactics.vectors.lanes import Vectorizer, functions_for, types_in
 from kernelwright.tactics.vectors.load_batches import batched_loop
+from kernelwright.tactics.vectors.shared_loops import (
+    TOGETHER,
+    is_kept_row,
+    loops_inside,
+    outer_loops,
+    plain_loop,
+    refuse_memory_between,
+    refuse_partial_results,
+    require_apart,
+    shares_arrays,
+)
+from kernelwright.tactics.vectors.thread_places import alike_variables, personal_variables, threads_sharing
 
-TOGETHER = ("block-stride", "grid-stride", "warp-stride")
-"""Sweeps of loops that threads share."""
-_WARP = 32
 _VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
 
 
@@ -72,13 +85,13 @@ def _vectors(subject: Subject) -> Rewrite:
     refuse_unread(subject)
     facts = subject.analysis.facts
     if subject.pattern.kind == "gather/scatter":
-        _require_apart(subject)
+        require_apart(subject)
     elif subject.pattern.kind not in ("row-wise", "whole reduction", "contraction", "elementwise"):
         raise Unfit(f"it is {subject.pattern.kind}: what its threads leave for each other is not known")
     together = {loop.span: loop for loop in facts.loops if loop.sweep in TOGETHER and not loop.inlined_in}
     loops_in_order = outer_loops(subject.analysis.function.body)
     if not any(each.place.span in together for each in loops_in_order):
-        loops_in_order = [inner for each in loops_in_order for inner in _inside(subject, each)]
+        loops_in_order = [inner for each in loops_in_order for inner in loops_inside(subject, each)]
     found = [(n, together[n.place.span]) for n in loops_in_order if n.place.span in together]
     if not found:
         raise Unfit("no loop is walked by threads together")
@@ -98,49 +111,6 @@ def _vectors(subject: Subject) -> Rewrite:
     return _finish(loops)
 
 
-def _require_apart(subject: Subject) -> None:
-    """Threads see nothing of each other, and nothing that they have stored: any of them may take an element.
-
-    Raises:
-        Unfit: they may.
-    """
-    require_independent(subject)
-    accesses = [each for each in subject.analysis.facts.accesses if each.space == "global"]
-    both = {each.array for each in accesses if each.kind == "read"} & {a.array for a in accesses if a.kind != "read"}
-    if both or any(each.kind == "accumulate" for each in accesses):
-        raise Unfit("it is gather/scatter, and reads what it stores")
-
-
-def _inside(subject: Subject, loop: nodes.Loop) -> list[nodes.Loop]:
-    """Loops in the steps of one that all threads of a block take alike; none where threads may see each other."""
-    fact = next((each for each in subject.analysis.facts.loops if each.span == loop.place.span), None)
-    parts = () if fact is None or fact.step is None else (fact.start, fact.bound, fact.step.amount)
-    if not parts or None in parts or not isinstance(loop.body, nodes.Block):
-        return []
-    atoms = subject.analysis.facts.atoms
-    names = {name for part in parts if part is not None for name in part.names}
-    if any(atoms[name].kind != "size" and not _is_of_other_axes(name) for name in names):
-        return []
-    try:
-        _require_apart(subject)
-    except Unfit:
-        return []
-    return outer_loops(loop.body)
-
-
-def outer_loops(body: nodes.Block) -> list[nodes.Loop]:
-    """Loops that stand in no other loop."""
-    found: list[nodes.Loop] = []
-    waiting: list[nodes.Node] = list(reversed(body.statements))
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, nodes.Loop):
-            found.append(node)
-        elif isinstance(node, nodes.Block | nodes.If):
-            waiting.extend(reversed(list(nodes.children(node))))
-    return found
-
-
 def start(subject: Subject, tactic: str, *, calls: Mapping[Span, Operation]) -> LoopVectorizer:
     """A kernel whose loops are to get vectors."""
     plan = RewriteBuilder(subject, tactic, "row")
@@ -153,56 +123,16 @@ def start(subject: Subject, tactic: str, *, calls: Mapping[Span, Operation]) -> 
     for node in nodes.walk(function.body):
         if isinstance(node, nodes.Declarator):
             types[node.name] = f"{node.c_type} *" if node.is_pointer or node.extents else node.c_type
-    return LoopVectorizer(subject, plan, vec, types, _personal(function.body, calls), calls=dict(calls))
+    return LoopVectorizer(subject, plan, vec, types, personal_variables(function.body, calls), calls=dict(calls))
 
 
 def _alike(loops: LoopVectorizer, fact: LoopFact) -> frozenset[str]:
     """Personal variables that all threads which share a loop have the same of."""
     if fact.sweep not in ("warp-stride", "block-stride"):
         return frozenset()
-    body, still = loops.subject.analysis.function.body, _still(loops.subject, _lanes_of(loops.subject, fact))
-    return loops.personal - _personal(body, loops.calls, still=still)
-
-
-def _lanes_of(subject: Subject, fact: LoopFact) -> int:
-    """How many neighbouring threads share a loop that starts at `threadIdx.x % 32`; 0 where all along x do."""
-    if fact.sweep != "warp-stride" or fact.start is None or fact.start.single_name is None:
-        return 0
-    atom = subject.analysis.facts.atoms[fact.start.single_name]
-    width = atom.parts[1].constant if atom.kind == "remainder" else _WARP
-    return width or 0
-
-
-def _still(subject: Subject, lanes: int) -> frozenset[str]:
-    """Variables that so many neighbouring threads have the same of: places of other axes, and numbers of their groups.
-
-    `lanes` is 0 for all threads of a block along x. Blocks must consist of whole groups.
-    """
-    facts, body = subject.analysis.facts, subject.analysis.function.body
-    size = number(only_shape(subject).block[0].text)
-    has_groups = subject.language == "cuda" and lanes > 0 and size is not None and size % lanes == 0
-
-    def is_still(name: str) -> bool:
-        atom = facts.atoms[name]
-        if atom.kind != "quotient" or not has_groups:
-            return atom.kind == "size" or (atom.kind == "thread" and _is_of_other_axes(name))
-        divisor = atom.parts[1].constant or 1
-        return divisor % lanes == 0 and atom.parts[0].single_name in ("thread.x", "global.x")
-
-    changed = nodes.assigned_names(body)
-    declared = [each.name for each in nodes.walk(body) if isinstance(each, nodes.Declarator)]
-    values: dict[str, list[Polynomial]] = {}
-    for each in facts.thread_indices:
-        values.setdefault(each.name, []).append(each.value)
-    return frozenset(
-        name for name, known in values.items()
-        if name not in changed and declared.count(name) == len(known) == 1 and all(map(is_still, known[0].names))
-    )  # fmt: skip
-
-
-def _is_of_other_axes(name: str) -> bool:
-    kind, _, axis = name.partition(".")
-    return kind == "block" or (kind in ("thread", "global") and axis in ("y", "z"))
+    subject = loops.subject
+    still = alike_variables(subject, threads_sharing(subject, fact))
+    return loops.personal - personal_variables(subject.analysis.function.body, loops.calls, still=still)
 
 
 def _calls(subject: Subject) -> dict[Span, Operation]:
@@ -216,190 +146,6 @@ def _calls(subject: Subject) -> dict[Span, Operation]:
     except Unfit:
         return {}
     return {call.place.span: operation for call, operation, _ in found}
-
-
-def _personal(
-    body: nodes.Block, calls: Mapping[Span, Operation], indices: Collection[str] = (), still: Collection[str] = ()
-) -> frozenset[str]:  # fmt: skip
-    """Variables that are made of the thread's place in its block; what `calls` give is the same for all threads.
-
-    `indices`: of loops, which name an element and not the thread; `still`: known to be the same for the threads asked
-    about.
-    """
-    words = ("threadIdx.", "get_local_id(", "get_global_id(", "warp")
-    found: set[str] = set()
-    for _ in range(8):
-        before = len(found)
-        for node in nodes.walk(body):
-            match node:
-                case nodes.Declarator(name=name, initial=initial) if initial is not None:
-                    source: nodes.Node = initial
-                case nodes.Assign(target=nodes.Name(name=name), value=value):
-                    source = value
-                case _:
-                    continue
-            if any(
-                (isinstance(each, nodes.Name) and each.name in found) or query_text(each).startswith(words)
-                for each in nodes.walk(source)
-                if not any(span.contains(each.place.span) for span in calls)
-            ):
-                found |= {name} - {*indices, *still}
-        if len(found) == before:
-            break
-    return frozenset(found)
-
-
-def refuse_place_as_data(subject: Subject, *, is_kernel_alone: bool = False, walked: Collection[Span] = ()) -> None:
-    """The thread's place may only index shared memory, be compared, and start loops: results do not depend on it.
-
-    Args:
-        subject: the kernel.
-        is_kernel_alone: whether the functions that it calls are known to be fine.
-        walked: accesses that may be at the thread's place, too, since the block walks along them.
-
-    Raises:
-        Unfit: it is used in another way.
-    """
-    facts = subject.analysis.facts
-    shared = {array.name.partition("#")[0] for array in facts.arrays.values() if array.space == "shared"}
-    for function in (subject.analysis.function, *(() if is_kernel_alone else subject.helpers)):
-        names = set() if function.is_kernel else _shared_parameters(subject, function)
-        allowed = [*_allowed_places(function.body, shared | names), *walked]
-        loops = {n.name for n in nodes.walk(function.body) if isinstance(n, nodes.Declarator)} & {
-            each.variable for each in facts.loops
-        }
-        personal = _personal(function.body, {}, loops)
-        for node in nodes.walk(function.body):
-            is_place = query_text(node).startswith(("threadIdx.", "get_local_id(", "get_global_id("))
-            if isinstance(node, nodes.Name) and node.name in personal:
-                is_place = not _is_float_variable(function.body, node.name)
-            if is_place and not any(span.contains(node.place.span) for span in allowed):
-                raise Unfit("the thread's place is used as a number")
-
-
-def _shared_parameters(subject: Subject, function: nodes.Function) -> set[str]:
-    """Pointers that a helper gets, but for those through which it touches global memory."""
-    elsewhere = {each.span for each in subject.analysis.facts.accesses
-                 if each.inlined_in == function.name and each.space != "shared"}  # fmt: skip
-    touched = {nodes.root_name(each.base) for each in nodes.walk(function.body)
-               if isinstance(each, nodes.Element) and each.place.span in elsewhere}  # fmt: skip
-    return {each.name for each in function.parameters if each.is_pointer} - touched
-
-
-def _allowed_places(body: nodes.Block, shared: set[str]) -> list[Span]:
-    """Where the thread's place may stand."""
-    found: list[Span] = []
-    for node in nodes.walk(body):
-        match node:
-            case nodes.Element(base=base, index=index) if nodes.root_name(base) in shared:
-                found.append(index.place.span)
-            case nodes.Binary(operator=operator) if operator in COMPARISONS:
-                found.append(node.place.span)
-            case nodes.If(condition=condition):
-                found.append(condition.place.span)
-            case nodes.Loop():
-                found.append(Span(node.place.span.start, node.body.place.span.start))
-            case nodes.Declarator(c_type=c_type, initial=initial) if initial is not None and "float" not in c_type:
-                found.append(node.place.span)
-    return found
-
-
-def _is_float_variable(body: nodes.Block, name: str) -> bool:
-    """Whether a variable holds data, which may come from shared memory at the thread's place."""
-    types = {n.c_type for n in nodes.walk(body) if isinstance(n, nodes.Declarator) and n.name == name}
-    return bool(types) and all("float" in each or "double" in each or "half" in each for each in types)
-
-
-# Memory between loops
-
-
-def _touched(subject: Subject, fact: LoopFact) -> tuple[set[str], set[str]]:
-    """Arrays that a loop reads, and those that it writes."""
-    accesses = [a for a in subject.analysis.facts.accesses if fact.index in a.loops and a.space != "private"]
-    return {a.array for a in accesses if a.kind != "write"}, {a.array for a in accesses if a.kind != "read"}
-
-
-def shares_arrays(subject: Subject, fact: LoopFact) -> bool:
-    """Whether a loop changes something that is touched elsewhere: then all loops must change alike."""
-    _, written = _touched(subject, fact)
-    return any(
-        a.array in written and (a.kind != "write" or fact.index not in a.loops) for a in subject.analysis.facts.accesses
-    )
-
-
-def refuse_memory_between(subject: Subject, loops: list[LoopFact], *, is_kept: bool = False) -> None:
-    """What one loop stores another may load, but only each thread its own: loops that walk alike.
-
-    Args:
-        subject: the kernel.
-        loops: its loops.
-        is_kept: whether rows in shared memory are kept elsewhere afterwards, in any dialect.
-
-    Raises:
-        Unfit: threads would load what others have not stored yet.
-    """
-    facts = subject.analysis.facts
-    indices = {loop.index for loop in loops}
-    for loop in loops:
-        _, written = _touched(subject, loop)
-        for access in facts.accesses:
-            if access.array not in written or access.kind == "write":
-                continue
-            is_row = _is_kept_row(subject, access.array) or (is_kept and access.space == "shared")
-            if (access.space != "global" and not is_row) or not indices & set(access.loops):
-                raise Unfit(f"{access.array} passes values from thread to thread")
-            other = next(each for each in loops if each.index in access.loops)
-            if (other.start, other.bound, other.step) != (loop.start, loop.bound, loop.step):
-                raise Unfit(f"{access.array} passes values between loops that walk differently")
-            forms = {
-                str(f) for f in (_column(subject, a.index, loops) for a in facts.accesses if a.array == access.array)
-            }
-            if len(forms) != 1:
-                raise Unfit(f"{access.array} passes values from one place to another")
-
-
-def _is_kept_row(subject: Subject, array: str) -> bool:
-    """Whether an array in shared memory can be loaded and stored as vectors: where pointers have no address space."""
-    return subject.language != "opencl" and subject.analysis.facts.arrays[array].space == "shared"
-
-
-def refuse_partial_results(subject: Subject, loops: list[LoopFact]) -> None:
-    """A loop over the grid gives each block other elements then: what a block stores must not matter by itself.
-
-    Raises:
-        Unfit: it may.
-    """
-    facts = subject.analysis.facts
-    if not any(loop.sweep == "grid-stride" or "block.x" in (loop.start or ONE).names for loop in loops):
-        return
-    for access in facts.accesses:
-        if access.space != "global" or access.kind == "read" or access.is_atomic or not access.sources.reductions:
-            continue
-        arguments = {binding.get(access.array) for binding in subject.bindings}
-        if any(each is not None and each.role != "scratch" for each in arguments) or not _others_join(subject, access):
-            raise Unfit(f"what each block stores in {access.array} would be of other elements")
-
-
-def _others_join(subject: Subject, access: Access) -> bool:
-    """Whether every other launch only joins what blocks have left, by the same operation."""
-    operations = {subject.analysis.facts.reductions[i].operation for i in access.sources.reductions}
-    entries = set(subject.launched) - {subject.entry}
-    if len(operations) != 1 or not entries:
-        return False
-    for entry in entries:
-        other = subject.analysis_of(entry)
-        is_whole = recognise(other).kind == "whole reduction"
-        if not is_whole or {each.operation for each in other.facts.reductions} != operations:
-            return False
-    return True
-
-
-def _column(subject: Subject, index: int, loops: list[LoopFact]) -> object:
-    """An access's element with the index of its loop under one name."""
-    access = subject.analysis.facts.accesses[index]
-    if access.element is None:
-        return index
-    return access.element.replaced({loop.atom: named("column") for loop in loops if loop.index in access.loops})
 
 
 # One loop
@@ -458,16 +204,12 @@ def emit(loops: LoopVectorizer) -> None:
     for each in loops.ready:
         own = {text: kept[text] for text in each.lanes.loaded if text in kept}
         fills = frozenset(own) - filled
-        lines = [f"{_kept_type(loops, kept_in[1])} {kept_in[0]}[{keep} > 0 ? {keep} : 1];"
+        lines = [f"{dialect(loops.subject.language).vector(kept_in[1])} {kept_in[0]}[{keep} > 0 ? {keep} : 1];"
                  for text, kept_in in own.items() if text in fills]  # fmt: skip
         filled |= fills
         _write(
             loops, each, keep if own else "", {text: f"{name}[kw_k]" for text, (name, _) in own.items()}, fills, lines
         )
-
-
-def _kept_type(loops: LoopVectorizer, c_type: str) -> str:
-    return f"kw_{c_type}" if loops.subject.language == "opencl" else f"kw_lanes<{c_type}>"
 
 
 def _kept(loops: LoopVectorizer) -> dict[str, tuple[str, str]]:
@@ -517,10 +259,7 @@ def _write(
     pad = indent(source, node.place.span.start)
     may = " && ".join(["kw_to > 0", *(f"({each}) > 0 && ({each}) % {vec} == 0" for each in ready.lanes.blocks)])
     lines = [f"const {c_type} kw_to = {bound};", f"const {c_type} kw_full = {may} ? kw_to / {vec} * {vec} : 0;"]
-    for each in ready.joined:
-        wide = f"kw_{each.c_type}" if words.is_opencl else f"kw_lanes<{each.c_type}>"
-        first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
-        lines.append(f"{wide} kw_{each.name} = {first};")
+    lines += vector_starts(words, ready.joined)
     first_place = f"({start}) * {vec}"
     if keep:
         lanes = _lanes(loops, node, ready.fact, ready.header, ready.joined)
@@ -544,10 +283,7 @@ def _write(
             f"  {ready.body}",
             "}",
         ]
-    for each in ready.joined:
-        across = f"kw_across_{each.operation}_{each.c_type.replace(' ', '_')}(kw_{each.name})"
-        sign = {"sum": "+=", "product": "*="}.get(each.operation, "=")
-        lines.append(f"{each.name} {sign} {across};")
+    lines += vector_ends(ready.joined)
     original = node.body.place.span.text(source)
     if not words.is_opencl:
         lines.append("#pragma unroll 1")
@@ -556,68 +292,6 @@ def _write(
     loops.plan.replace(node.place.span, head + "{\n" + "\n".join(f"{pad}  {line}" for line in lines) + f"\n{pad}}}")
     for mark in node.pragmas:
         loops.plan.replace(mark.span, "")
-
-
-def plain_loop(node: nodes.Loop, fact: LoopFact, *, is_alone: bool = False) -> LoopHeader:
-    """The header of a loop that counts upwards from the thread's own place and runs to its end.
-
-    Args:
-        node: the loop.
-        fact: what is known of it.
-        is_alone: whether it counts from 0 by 1 instead: a thread walks it alone.
-
-    Raises:
-        Unfit: it is another one.
-    """
-    header = read_header(node)
-    if header is None or header.rest or header.is_in_body or header.step_kind != "add":
-        raise Unfit("a loop counts in a way that is not followed")
-    if header.operator != "<" or not isinstance(node.initial, nodes.Declaration) or not node.place.is_exact:
-        raise Unfit("a loop counts in a way that is not followed")
-    if len(node.initial.declarators) != 1 or node.initial.declarators[0].initial is None:
-        raise Unfit("a loop counts in a way that is not followed")
-    if isinstance(node.condition, nodes.Binary) and node.condition.operator == "&&":
-        raise Unfit("a loop ends by more than its bound")
-    if fact.start is None or fact.ends_early:
-        raise Unfit("where a loop starts and ends is not known")
-    if header.step is None and not is_alone:
-        raise Unfit("a loop counts in a way that is not followed")
-    if is_alone and (fact.start != ZERO or fact.step is None or fact.step.amount != ONE):
-        raise Unfit("a loop does not count from 0 by 1")
-    if not is_alone and not is_own_place(fact):
-        raise Unfit("a loop does not start at the thread's own place")
-    if any(isinstance(each, nodes.Return | nodes.Jump | nodes.OpaqueStatement) for each in nodes.walk(node.body)):
-        raise Unfit("a loop may be left early")
-    if _has_fraction(header.bound):
-        raise Unfit("a loop ends at a fraction, which no index is")
-    changed = nodes.assigned_names(node.body)
-    parts = [each for each in (header.bound, header.step, node.initial) if each is not None]
-    used = {each.name for part in parts for each in nodes.walk(part) if isinstance(each, nodes.Name)}
-    if changed & used or any(isinstance(each, nodes.Element) for each in nodes.walk(header.bound)):
-        raise Unfit("where a loop ends may change while it runs")
-    return header
-
-
-def _has_fraction(bound: nodes.Expression) -> bool:
-    """Whether a bound is made of floats: `n * 0.5f` is no number that an index can be compared with from below."""
-    literals = [each.text for each in nodes.walk(bound) if isinstance(each, nodes.Literal) and each.value is None]
-    return any(re.fullmatch(r"[\d.]+(?:[eE][-+]?\d+)?[fF]?", each) for each in literals)
-
-
-def is_own_place(fact: LoopFact) -> bool:
-    """Whether a loop starts at the thread's place among those that walk it, counted from 0."""
-    start, step = fact.start, fact.step
-    assert start is not None
-    if start.single_name is not None:
-        return True
-    if step is None or start.names != {"block.x", "thread.x"} or start.coefficient("thread.x") != ONE:
-        return False
-    size = start.coefficient("block.x")
-    return (
-        size is not None
-        and start.without(("block.x", "thread.x")) == ZERO
-        and step.amount == size * named("grid_size.x")
-    )
 
 
 def _require_joined(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact, joined: Joined) -> None:
@@ -696,7 +370,7 @@ def _lanes(
     )  # fmt: skip
     arrays = subject.analysis.facts.arrays.items()
     shared = {
-        key.partition("#")[0] for key, array in arrays if array.space == "shared" and not _is_kept_row(subject, key)
+        key.partition("#")[0] for key, array in arrays if array.space == "shared" and not is_kept_row(subject, key)
     }
     if any(isinstance(each, nodes.Name) and each.name in shared for each in nodes.walk(node.body)):
         raise Unfit("the loop uses shared memory")
@@ -718,21 +392,11 @@ def add_prelude(loops: LoopVectorizer) -> None:
     """Write the changed loops, and the text that they stand on."""
     emit(loops)
     subject, plan, words = loops.subject, loops.plan, dialect(loops.subject.language)
-    c_types = {each.c_type for each in loops.joined} | {"float"}
-    for lanes in loops.wide:
-        c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
-    c_types |= {a.c_type for a in subject.analysis.facts.arrays.values()}
+    c_types = types_in(loops.wide, subject) | {each.c_type for each in loops.joined}
     mapped = {key for lanes in loops.wide for key in lanes.mapped}
-    plan.prelude.append(
-        prelude(
-            words,
-            loops.vec,
-            c_types=c_types,
-            mapped=mapped,
-            operators=operators_in(subject.analysis.function.body),
-        )
-    )
-    plan.prelude += {name: text for lanes in loops.wide for name, text in lanes.clones.items() if text}.values()
+    operators = operators_in(subject.analysis.function.body)
+    plan.prelude.append(prelude(words, loops.vec, c_types=c_types, mapped=mapped, operators=operators))
+    plan.prelude += functions_for(loops.wide)
     for operation, c_type in sorted({(each.operation, each.c_type) for each in loops.joined}):
         plan.prelude.append(across_lanes(words, operation, c_type, loops.vec))
 

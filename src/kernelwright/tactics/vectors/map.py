@@ -301,7 +301,7 @@ def _effect(subject: Subject, lanes: Vectorizer, places: Places, vec: int) -> Ef
     guess = {1: 1.8, 2: 1.5, 4: 1.15}.get(narrow, 1.05)
     is_loop = any(loop.sweep == "sequential" for loop in subject.analysis.facts.loops)
     pairs = [] if is_loop else map_pairs(subject, threads, 256, vec)
-    return effect(subject.device, pairs, told, otherwise=guess)
+    return effect(pairs, told, otherwise=guess)
 
 
 def _is_global(access: Access) -> bool:

@@ -17,7 +17,8 @@ from kernelwright.tactics.common.editing import refuse_arranged, refuse_unread
 from kernelwright.tactics.common.iteration_domain import refuse_shared_arguments
 from kernelwright.tactics.common.loop_reductions import is_integer
 from kernelwright.tactics.scalar.compiler_hints import allowed_error
-from kernelwright.tactics.vectors.loops import TOGETHER, LoopVectorizer, add_prelude, start, widen
+from kernelwright.tactics.vectors.loops import LoopVectorizer, add_prelude, start, widen
+from kernelwright.tactics.vectors.shared_loops import TOGETHER
 
 _LEAST_STEPS = 8
 """Shorter walks are no vectors; compilers write them out."""

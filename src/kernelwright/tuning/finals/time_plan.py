@@ -176,20 +176,18 @@ def reserved_s(costs: FinalsCosts, *, finalists: int, rounds: int, seconds: floa
     return min(max(least_s, min(wanted_s, MOST_SHARE * seconds)) + costs.evaluation_s, seconds)
 
 
-class Recent:
-    """Costs that are asked for again and again; reckoned anew when a tenth more was evaluated, or eight more."""
+def recent_costs(reckon: Callable[[], FinalsCosts]) -> Callable[[int], FinalsCosts]:
+    """Costs once so many were evaluated, asked for again and again: reckoned anew after a tenth more, or eight more."""
+    count, known = -1, None
 
-    def __init__(self, reckon: Callable[[], FinalsCosts]) -> None:
-        self._reckon = reckon
-        self._count = -1
-        self._costs: FinalsCosts | None = None
+    def costs(evaluated_count: int) -> FinalsCosts:
+        nonlocal count, known
+        is_old = evaluated_count - count >= max(1, min(RECENT_COUNT, count // 10))
+        if known is None or is_old:
+            count, known = evaluated_count, reckon()
+        return known
 
-    def costs(self, evaluated_count: int) -> FinalsCosts:
-        """Once so many were evaluated."""
-        is_old = evaluated_count - self._count >= max(1, min(RECENT_COUNT, self._count // 10))
-        if self._costs is None or is_old:
-            self._count, self._costs = evaluated_count, self._reckon()
-        return self._costs
+    return costs
 
 
 class FinalsPace:

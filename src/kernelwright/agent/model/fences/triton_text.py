@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from kernelwright.agent.model.anchors import Malformed
 from kernelwright.agent.model.hostile import MOST_SOURCE_CHARACTERS
-from kernelwright.agent.model.replies import Malformed
 from kernelwright.template.header import strip_header
 
 _MOST_DEPTH = 80

@@ -28,8 +28,6 @@ from kernelwright.backend.cuda.driver import toolkit_roots
 
 CONCURRENT_KERNEL = 10
 """`CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`: kernels are recorded, and not serialised for it."""
-MAX_LIMIT_REACHED = 12
-"""`CUPTI_ERROR_MAX_LIMIT_REACHED`: no more records in this buffer."""
 
 BUFFER_BYTES = 1 << 15
 """Some 150 records. CUPTI clears each buffer that it is given, so small ones are cheaper here: they are taken back

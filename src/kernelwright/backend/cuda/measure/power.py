@@ -52,10 +52,6 @@ class PowerMeter:
             throttled_by=slowdowns(int(bits or 0)),
         )
 
-    def max_clock_mhz(self) -> float | None:
-        """The highest clock of the multiprocessors."""
-        return self._ask(lambda: self._nvml.nvmlDeviceGetMaxClockInfo(self._handle, _SM))
-
     def _ask(self, question: Callable[[], Any]) -> float | None:
         try:
             return float(question())
