@@ -89,6 +89,10 @@ def test_a_kernel_that_is_finite_on_hostile_data_keeps_the_usual_inputs(body: st
         ("c[i] = b[i] + log(log(a[i]));", {"a"}),
         ("c[i] = exp(exp(a[i])) - b[i];", {"a"}),
         ("float t = a[i]; for (int j = 0; j < 300; j++) t = t * t + 0.25f * b[i]; c[i] = t;", {"a", "b"}),
+        (
+            "float t[2]; t[0] = a[i]; for (int j = 0; j < 4000; j++) t[0] = t[0] * t[0] + 0.1f; c[i] = t[0] + b[i];",
+            {"a"},
+        ),
         ("float s = 0; for (int j = 0; j < m; j++) s += sqrt(a[i * m + j] * b[j]); c[i] = sqrt(1 - s);", {"a", "b"}),
     ],
 )

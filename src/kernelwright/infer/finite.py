@@ -26,7 +26,7 @@ from kernelwright.source.lexer import masked
 from kernelwright.source.syntax import parse
 from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.recognised.replay.block import BlockReplay, CallFrame
-from kernelwright.tactics.recognised.replay.values import Numbers, Value, arbitrary, is_float_type
+from kernelwright.tactics.recognised.replay.values import Address, Numbers, Value, arbitrary, is_float_type
 
 RANGES = (
     (0.25, 0.75), (1.25, 1.75), (-0.0625, 0.0625), (0.015625, 0.0625), (-0.75, -0.25), (0.99, 1.01), (1e-4, 2e-4)
@@ -37,9 +37,8 @@ a whole, as of a distribution."""
 _CONTENTS = ("declared", "large", "negative", "sparse", "constant")
 """What hostile datasets do to floats, as far as it decides whether results are finite."""
 _STEPS_OF_A_BLOCK = 8_000
-_STEPS_OF_HOSTILE = 3_000
 _MOST_STEPS = 200_000
-"""Of all blocks together: about half a second."""
+"""Of all blocks together, until ranges are found and again to free arrays: about half a second."""
 _MOST_THREADS = 1024
 _INTEGERS = (-100, 100)
 """As datasets draw them where nothing is declared."""
@@ -107,6 +106,7 @@ def _narrowed(found: _Followed, free: Sequence[str]) -> dict[str, _Range] | None
     chosen = next((each for each in RANGES if helps(dict.fromkeys(free, each))), None)
     if chosen is None:
         return None
+    found.left = _MOST_STEPS
     kept = dict.fromkeys(free, chosen)
     for name in free:
         fewer = {other: own for other, own in kept.items() if other != name}
@@ -195,7 +195,7 @@ class _Followed:
         values = {own: _value(each, self.inferred.sizes) for own, each in given.items()}
         run = BlockReplay(
             self.tree, function, _place_words(grid, block, place), threads, values, 0,
-            lambda own, offsets: drawn.integers(given[own], offsets), most_steps=min(drawn.most_steps, self.left),
+            lambda own, offsets: drawn.integers(given[own], offsets), most_steps=min(_STEPS_OF_A_BLOCK, self.left),
         )  # fmt: skip
         run.floats = lambda own, offsets: drawn.floats(given[own], offsets)
         run.more_functions = _FUNCTIONS
@@ -217,13 +217,14 @@ class _Followed:
         return bool(is_lost.any() or is_beyond.mean() > 0.5) if found.size else False
 
     def _is_growing(self, frame: CallFrame) -> bool:
-        """Whether variables were not finite any more where a long loop was left."""
-        for scope in frame.scopes:
-            for each in scope.values():
-                if isinstance(each.value, np.ndarray) and each.value.dtype.kind == "f":
-                    is_lost = np.isnan(each.value) | (np.isinf(each.value) & (not self.starts_infinite))
-                    if is_lost.any():
-                        return True
+        """Whether variables were not finite any more where a long loop was left; arrays begin as NaN."""
+        for value in (each.value for scope in frame.scopes for each in scope.values()):
+            held = value.memory.data if isinstance(value, Address) else value
+            if not isinstance(held, np.ndarray) or held.dtype.kind != "f":
+                continue
+            is_lost = np.isinf(held) & (not self.starts_infinite)
+            if bool((is_lost if isinstance(value, Address) else is_lost | np.isnan(held)).any()):
+                return True
         return False
 
 
@@ -234,11 +235,6 @@ class _Drawn:
     inferred: Inferred
     ranges: Mapping[str, _Range]
     content: str
-
-    @property
-    def most_steps(self) -> int:
-        """Of one block; long recurrences show on what is declared."""
-        return _STEPS_OF_A_BLOCK if self.content == "declared" else _STEPS_OF_HOSTILE
 
     def floats(self, argument: InferredArgument, places: Numbers) -> Numbers:
         """Within the array's range, else as a normal distribution; changed as hostile datasets change them."""
