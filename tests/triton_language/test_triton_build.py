@@ -115,8 +115,11 @@ def triton():
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (KERNEL.replace("tl.program_id", "tl.program_ids"), "Triton refuses 'scale': .*program_ids"),
-        (KERNEL.replace("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK - 1)"), "Triton refuses 'scale': .*power of 2"),
+        (KERNEL.replace("tl.program_id", "tl.program_ids"), "'scale', line 15 of scale.py: .*program_ids"),
+        (
+            KERNEL.replace("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK - 1)"),
+            "'scale', line 15 of scale.py: .*power of 2",
+        ),
         (f"import not_installed_here\n{KERNEL}", "scale.py does not run: ModuleNotFoundError: .*not_installed_here"),
         (f"{KERNEL}\nraise SystemExit(3)\n", "scale.py does not run: SystemExit: 3"),
         (f"{KERNEL}\nscale = 3\n", "'scale' of scale.py is no @triton.jit function"),

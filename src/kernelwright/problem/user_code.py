@@ -57,9 +57,12 @@ def _described(error: BaseException, file: Path, doing: str) -> ReferenceFailed:
 
 def place_of(error: BaseException, file: Path) -> Location:
     """The innermost line of the user's files that an error came through; of its cause's where others raised it."""
-    cause = error.__cause__ if not _is_raised_in(error.__traceback__, file) else None
-    deeper = _innermost(cause.__traceback__, file) if cause is not None else None
-    return deeper or _innermost(error.__traceback__, file) or Location(shown_path(file))
+    found, cause = None, error
+    while True:
+        found = _innermost(cause.__traceback__, file) or found
+        if cause.__cause__ is None or _is_raised_in(cause.__traceback__, file):
+            return found or Location(shown_path(file))
+        cause = cause.__cause__
 
 
 def _is_raised_in(traceback: TracebackType | None, file: Path) -> bool:

@@ -7,11 +7,13 @@ into blocks.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelwright.source.triton.reading import OPTIONS
 from kernelwright.source.triton.tiles import block_constants, tile_constants
 
 _LEAST_BLOCK = 16
@@ -67,6 +69,24 @@ def tried_values(
         if name in whole and name not in found.values:
             _try_cuts(launch, found, (name, whole[name]), grid, sizes)
     return {"tried": found.values, "tried_grids": found.grids, "coupled": found.coupled}
+
+
+def other_values(constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+    """Whole constants doubled and divided, each alone, then two at a time: blocks may cover all there is together."""
+    whole = {name: each for name, each in constants.items() if isinstance(each, int) and each is not True and each > 1}
+    for name, value in whole.items():
+        yield from (
+            {name: other} for other in (2 * value, 4 * value, *(value >> by for by in range(1, value.bit_length())))
+        )
+    for (first, one), (second, other) in itertools.combinations(whole.items(), 2):
+        yield {first: max(1, one // 8), second: max(1, other // 4)}
+
+
+def other_sizes(given: Mapping[str, Any], constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+    """Each whole argument a little larger and smaller, doubled, halved, and such that most blocks divide it."""
+    for name, value in given.items():
+        if type(value) is int and value > 1 and name not in constants and name not in OPTIONS:
+            yield from ({name: other} for other in (value + 1, value - 1, 2 * value, value // 2, 1 << 16))
 
 
 def is_block(value: object) -> bool:

@@ -10,19 +10,19 @@ import ast
 import importlib.machinery
 import importlib.util
 import inspect
-import itertools
 import math
 import re
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType
 from typing import Any
 
 from kernelwright.backend.interpreter.accesses import accesses
 from kernelwright.backend.interpreter.session import limit_memory, start_interpreter
 from kernelwright.errors import Location, ReferenceFailed
-from kernelwright.modules.triton.trials import is_block, tried_values
+from kernelwright.modules.triton.trials import is_block, other_sizes, other_values, tried_values
+from kernelwright.modules.triton.without_gpu import on_host, pretend_gpu
 from kernelwright.problem.user_code import blamed_on_user, place_of
 from kernelwright.source.triton.reading import OPTIONS, TritonKernel, read_triton
 
@@ -49,9 +49,9 @@ def _watched(file: Path, named: str | None, caller: Path, example: str) -> dict[
     kernels = {each.name: each for each in read_triton(text, file)}
     with blamed_on_user(file, doing="watching a call of the kernel"):
         interpreter = start_interpreter()
-        _pretend_gpu()
+        pretend_gpu()
         limit_memory()
-        with _on_host():
+        with on_host():
             module = _imported(file)
             spared = {EXAMPLE, example if caller == file else EXAMPLE}
             watch = _Watch(interpreter, module, kernels, named, text=text, spared=spared)
@@ -86,76 +86,11 @@ def _give_again(module: ModuleType, file: Path) -> None:
     loader.exec_module = execute_or_give  # type: ignore[method-assign, assignment]
 
 
-def _on_host() -> Any:
-    """PyTorch without a GPU: what asks for one gets the host's memory, which is what the interpreter reads."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    def moved(value: Any) -> Any:
-        is_device = isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda"))
-        return "cpu" if is_device else value
-
-    class OnHost(TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function == torch.Tensor.is_cuda.__get__:
-                return True
-            if function is torch.Tensor.cuda:
-                return args[0]
-            moved_named = {name: moved(value) for name, value in (kwargs or {}).items()}
-            moved_named.pop("pin_memory", None)
-            return function(*[moved(each) for each in args], **moved_named)
-
-    return OnHost()
-
-
-def _pretend_gpu() -> None:
-    """What launching functions ask PyTorch of the GPU, answered as by a Hopper."""
-    import contextlib
-
-    import torch
-
-    hopper = SimpleNamespace(
-        name="NVIDIA H100", major=9, minor=0, multi_processor_count=132, total_memory=80 << 30, warp_size=32,
-        shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472, regs_per_multiprocessor=65536,
-        max_threads_per_multi_processor=2048, gcnArchName="",
-    )  # fmt: skip
-    answers: dict[str, Callable[..., Any]] = {
-        "is_available": lambda: True,
-        "current_device": lambda: 0,
-        "device_count": lambda: 1,
-        "synchronize": lambda *_, **__: None,
-        "get_device_capability": lambda *_, **__: (9, 0),
-        "get_device_properties": lambda *_, **__: hopper,
-        "get_device_name": lambda *_, **__: hopper.name,
-        "device": lambda *_, **__: contextlib.nullcontext(),
-    }
-    for name, answer in answers.items():
-        setattr(torch.cuda, name, answer)
-
-
-def _other_values(constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
-    """Whole constants doubled and divided, each alone, then two at a time: blocks may cover all there is together."""
-    whole = {name: each for name, each in constants.items() if isinstance(each, int) and each is not True and each > 1}
-    for name, value in whole.items():
-        yield from (
-            {name: other} for other in (2 * value, 4 * value, *(value >> by for by in range(1, value.bit_length())))
-        )
-    for (first, one), (second, other) in itertools.combinations(whole.items(), 2):
-        yield {first: max(1, one // 8), second: max(1, other // 4)}
-
-
 def _prepare(tuner: Any, config: Any, given: dict[str, Any]) -> None:
     """What an autotuner does before it launches a configuration that it has chosen."""
     tuner.pre_hook(given, reset_only=True)
     if config.pre_hook is not None:
         config.pre_hook(given)
-
-
-def _other_sizes(given: Mapping[str, Any], constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
-    """Each whole argument a little larger and smaller, doubled, halved, and such that most blocks divide it."""
-    for name, value in given.items():
-        if type(value) is int and value > 1 and name not in constants and name not in OPTIONS:
-            yield from ({name: other} for other in (value + 1, value - 1, 2 * value, value // 2, 1 << 16))
 
 
 class _Enough(BaseException):
@@ -348,7 +283,10 @@ class _Watch:
         return result
 
     def _failed(self, kernel: Any, error: Exception) -> ReferenceFailed:
-        told = str(error.__cause__ or error)
+        root: BaseException = error
+        while root.__cause__ is not None:  # one for each function that was called
+            root = root.__cause__
+        told = str(root)
         told = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}..."
         hint = "correct that line, or give the launching function arguments that the kernel takes"
         if "leaves the memory" in told:
@@ -361,7 +299,7 @@ class _Watch:
     def _other_grids(self, grid: Any, given: dict[str, Any], constants: dict[str, Any]) -> list[list[Any]]:
         """What the grid would be with other constants, where it is computed from them."""
         found: list[list[Any]] = []
-        for other in _other_values(constants) if callable(grid) else ():
+        for other in other_values(constants) if callable(grid) else ():
             try:
                 numbers = grid({**given, **other})
             except Exception:  # noqa: S112 - it may refuse what nobody meant
@@ -375,7 +313,9 @@ class _Watch:
         """What a constant that a function computes would be with other constants and other whole arguments."""
         rule = self._rules.get(kernel, {}).get(name)
         found = []
-        for other in (*_other_values(constants), *_other_sizes(given, constants)) if rule is not None else ():
+        if rule is None:
+            return []
+        for other in (*other_values(constants), *other_sizes(given, constants)):
             try:
                 value = rule({**given, **other})
             except Exception:  # noqa: S112 - it may refuse what nobody meant

@@ -76,7 +76,7 @@ def constant_uses(text: str, kernel: str) -> dict[str, Literal["extent", "case",
         if isinstance(node, ast.Call) and _called(node) not in _OF_NUMBERS:
             extents |= _names_in(*node.args, *(each.value for each in node.keywords))
         elif isinstance(node, ast.AnnAssign) or (isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)):
-            extents |= _names_in(node.value or node.target)
+            extents |= _names_in(node)
         elif isinstance(node, ast.Compare) and all(isinstance(each, ast.Constant) for each in node.comparators):
             cases |= {node.left.id} if isinstance(node.left, ast.Name) else set()
     names = _arguments(function)

@@ -237,12 +237,12 @@ def _text(error: BaseException) -> str:
 
 
 def _line_told(error: BaseException | None, source: str) -> int | None:
-    """The line of a file that Triton refuses, which it counts from the begin of the innermost function; None: unknown."""
+    """The line of a file that Triton refuses: it counts from the begin of the innermost function. None: unknown."""
     found = None
     while error is not None:
         function, node = getattr(error, "src", None), getattr(error, "node", None)
-        if isinstance(function, str) and function and function in source and hasattr(node, "lineno"):
-            found = source[: source.index(function)].count("\n") + int(node.lineno)
+        if isinstance(function, str) and function and function in source and isinstance(node, ast.stmt | ast.expr):
+            found = source[: source.index(function)].count("\n") + node.lineno
         error = error.__cause__
     return found
 
