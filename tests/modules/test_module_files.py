@@ -126,6 +126,16 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.rand(3, 2, 96, 90), torch.randn(17500)]
 """,
+    "columns_in_parts": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(300)
+    def forward(self, x):
+        return self.norm(x + 50), torch.softmax(x, dim=0), x.amax(dim=0)
+def get_inputs():
+    return [torch.rand(640, 300)]
+""",
     "read_only_inside": """
 class Model(nn.Module):
     def forward(self, x, y):
