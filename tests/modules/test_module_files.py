@@ -284,6 +284,7 @@ def test_a_module_that_cannot_become_a_program_is_refused(
 
 @pytest.mark.thorough
 @pytest.mark.opencl
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", MODULES)
 def test_the_program_of_a_module_agrees_with_it(name: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The calibration judges the program by the module in float64 on every dataset."""
