@@ -426,6 +426,7 @@ class _Deadly:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(900)
 def test_after_the_death_of_its_process_the_next_optimisation_has_a_fresh_one(tmp_path: Path) -> None:
     machine = solving.OneDevice(DeviceInfo("cuda", "cuda:0", "a GPU", "gpu", {}))
     with solving._Elsewhere({}) as optimised:

@@ -109,6 +109,18 @@ def test_few_long_rows_are_reduced_in_parts_that_lie_side_by_side(shape: tuple[i
         assert f"k0 * {counts[0] // shape[0]} + i1];" in program.text("opencl")
 
 
+@pytest.mark.parametrize(
+    ("shape", "counts"),
+    [((1024, 8192), [1 << 17, 8192]), ((640, 300), [3000, 300]), ((128, 8192), [8192]), ((1024, 1 << 16), [1 << 16])],
+)
+def test_columns_that_do_not_fill_a_gpu_are_reduced_in_parts(shape: tuple[int, int], counts: list[int]) -> None:
+    total = node("total", "aten.sum.dim_IntList", [shape[1]], self=X, dim=[0], keepdim=False)
+    program = lower(graph(total, shape=shape))
+    assert [each.count for each in program.kernels] == counts
+    if len(counts) > 1:
+        assert f"+= x[k0 * {counts[0]} + i0 * {shape[1]} + i1];" in program.text("cuda"), "neighbours read neighbours"
+
+
 def test_a_gpu_starts_large_launches_in_wide_blocks() -> None:
     for rows, block in ((6, 64), (1 << 17, 256)):
         program = lower(graph(node("y", "aten.exp.default", [rows, 2], self=X), shape=(rows, 2)))

@@ -127,6 +127,16 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.rand(3, 2, 96, 90), torch.randn(17500)]
 """,
+    "columns_in_parts": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(300)
+    def forward(self, x):
+        return self.norm(x + 50), torch.softmax(x, dim=0), x.amax(dim=0)
+def get_inputs():
+    return [torch.rand(640, 300)]
+""",
     "read_only_inside": """
 class Model(nn.Module):
     def forward(self, x, y):
@@ -275,6 +285,7 @@ def test_a_module_that_cannot_become_a_program_is_refused(
 
 @pytest.mark.thorough
 @pytest.mark.opencl
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", MODULES)
 def test_the_program_of_a_module_agrees_with_it(
     name: str, in_tmp: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

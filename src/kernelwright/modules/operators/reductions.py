@@ -1,7 +1,8 @@
 """Reductions of a tensor along axes, and the arithmetic around them.
 
 One work-item reduces a row. Where there are few rows and they are long, work-items first reduce parts of a row each,
-neighbours beside each other in memory, and a second kernel reduces the parts.
+neighbours beside each other in memory, and a second kernel reduces the parts. So it is with columns, which no block of
+threads can share without jumping through memory, where they do not fill a GPU.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ ONE_READ = 1 << 16
 """Elements of a row from which on it is read once for both moments: no block of threads can keep so many."""
 LEAST_PART = 64
 """Elements that a work-item reduces of a row at least; a guess."""
+LEAST_COLUMN_PARTS = 4
+"""Fewer parts of a column than these are not worth a second launch; a guess."""
 _PARTED = ("sum", "prod", "max", "min", "fmax")
 
 
@@ -122,9 +125,10 @@ def _extents(segments: Sequence[Segment]) -> tuple[int, int]:
 def _parted(segments: Sequence[Segment], long: int = LONG_ROW) -> list[Segment] | None:
     """The layout with work-items for parts of rows; None: rows stay whole."""
     rows, length = _extents(segments)
-    if rows >= FEW_ROWS or length < long:
-        return None
     most = min(WORK_ITEMS // rows, length // LEAST_PART)
+    is_column = not segments[-1].is_inner and segments[-1].extent >= FEW_ROWS
+    if (most < LEAST_COLUMN_PARTS) if is_column else (rows >= FEW_ROWS or length < long):
+        return None
     place = max((place for place, each in enumerate(segments) if each.is_inner), key=lambda at: segments[at].extent)
     extent = segments[place].extent
     count = next(each for each in range(min(most, extent), 0, -1) if extent % each == 0)
