@@ -131,6 +131,43 @@ REFUSED = (
   float v = 0.f; float *p = &v; for (int r = 0; r < n; ++r) { y[r * m + i] = v; *p = a[r * m + i]; v = v; }""",
           "not followed"),
     March("an atomic sum", "for (int r = 0; r < n; ++r) atomicAdd(y + i, a[r * m + i]);", "atomically", INOUT),
+    March("a counter whose name is another one's within", """
+  int k = 0; for (int r = 0; r < n; ++r) { k += 1; float v = k; { int k = 5; v += k; } y[r * m + i] = v; }""",
+          "one of several of that name"),
+    March("an integer that counts by a float", """
+  int k = 0; for (int r = 0; r < n; ++r) { k += 1.5f; y[r * m + i] = (float)k; }""", "for good"),
+    March("what waits is read where it is written", """
+  float old = 0.f; for (int r = 0; r < n; ++r) { const float v = y[r * m + i]; y[r * m + i] = v + old; old = v; }""",
+          "read and written while a value waits", INOUT),
+    March("what waits comes from a private array", """
+  float old = 0.f; for (int r = 0; r < n; ++r) { float w[1]; y[r * m + i] = old; w[0] = a[r * m + i]; old = w[0]; }""",
+          "is not followed"),
+    March("what waits is set by a function", """
+  float old = 0.f; for (int r = 0; r < n; ++r) { float t = 0.f; y[r * m + i] = old; get(a + r * m + i, t); old = t; }
+""", "is not followed", before="__device__ void get(const float *p, float &v) { if (*p > 9.f) return; v = *p; }\n"),
+    March("a function changes what waits", """
+  float o = 1.f, q = 2.f; for (int r = 0; r < n; ++r) { y[r * m + i] = o; turn(o, q); }""", "address of o is taken",
+          before="__device__ void turn(float &p, float &q) { float t = p; p = q; q = t; }\n"),
+    March("a variable of the device", "for (int r = 0; r < n; ++r) { y[r * m + i] = last; last = a[r * m + i]; }",
+          "the kernel's own", before="__device__ float last;\n"),
+    March("a variable that stays", """
+  for (int r = 0; r < n; ++r) { static float q = 0.f; y[r * m + i] = q; q = a[r * m + i]; }""", "stays from one"),
+    March("rows that overlap by a remainder", """
+  for (int r = 0; r < n - 2; ++r) for (int k = 0; k < m; ++k) y[r * m + k + k % 3] = a[r * m + k];""",
+          "elements of y of its own"),
+    March("rows that start in the row before", """
+  for (int r = 1; r < n; ++r) for (int k = z; k < m; ++k) y[r * m + k] = a[r * m + (k + m) % m];""",
+          "elements of y of its own", {**INOUT, "z": "int32 =0-2"}),
+    March("rows that are no distance apart", "for (int r = 0; r < n; ++r) y[r * z] = a[r * m];",
+          "elements of y of its own", {**INOUT, "z": "int32 =m-m"}),
+    March("one element set before and behind", """
+  y[i] = 1.f; for (int r = 1; r < n; ++r) y[r * m + i] = a[r * m + i]; y[i] = 2.f;""", "before and behind", INOUT),
+    March("several elements set at once before", """
+  *(float4 *)y = make_float4(1.f, 2.f, 3.f, 4.f); for (int r = 1; r < n; ++r) y[r] = a[r];""",
+          "in the loop and outside", INOUT),
+    March("the block's place on all axes", """
+  const uint3 b = blockIdx; for (int r = 0; r < n; ++r) y[r * m + i] = a[r * m + i] + (float)b.z;""",
+          "along all axes together"),
     March("short loops", "for (int r = 0; r < 3; ++r) y[r * m + i] = a[r * m + i];", "short"),
     March("downwards", "for (int r = n - 1; r >= 0; --r) y[r * m + i] = a[r * m + i];", "upwards"),
 )  # fmt: skip
@@ -161,6 +198,10 @@ SHARED = (
   float old = 0.f;
   for (int r = 0; r < n; ++r) { y[r * m + i] = old; old = __shfl_down_sync(0xffffffffu, a[r * m + i], 1); }""",
           "does more than to compute"),
+    March("two names for one shared memory", """
+  extern __shared__ float s[]; extern __shared__ int t[]; s[threadIdx.x] = 1.f; __syncthreads();
+  for (int r = 0; r < n; ++r) { int q = t[31 - threadIdx.x]; __syncthreads(); s[threadIdx.x] = a[r * m + i];
+    __syncthreads(); y[r * m + i] = (float)q; }""", "several names"),
     March("a loop that is longer for some threads", """
   __shared__ float s[32];
   for (int r = 0; r < n - (int)threadIdx.x; ++r) { s[threadIdx.x] = a[r * m + i]; __syncthreads();
@@ -177,7 +218,8 @@ def _subject(case: March, language: Language = "cuda") -> Subject:
     if language == "opencl":
         space, head, place = "__global ", "__kernel void", "get_global_id(0)"
     pointers = [
-        f"{space}{'const ' if text.startswith('in ') else ''}float *{name}" for name, text in case.arrays.items()
+        f"int {name}" if "=" in text else f"{space}{'const ' if text.startswith('in ') else ''}float *{name}"
+        for name, text in case.arrays.items()
     ]
     source = f"""{case.before}{head} f({", ".join([*pointers, "int n", "int m"])}) {{
   const int i = {place};
@@ -210,6 +252,20 @@ def test_parts_give_the_same(case: March) -> None:
     assert [each.name for each in result.header.parameters] == ["PARTS"]
     assert assert_same(HostRunner(), subject, result, case.sizes, count=4, rtol=0.0) >= len(case.sizes)
     assert_loads(subject, result)
+
+
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+def test_a_start_is_of_its_counters_type() -> None:
+    body = "if (i < m) for (unsigned r = z; r < n; ++r) y[r * m + i] = a[r * m + i];"
+    case = March("no iteration", body, arrays={**INOUT, "z": "int32 =0-1"})
+    subject = _subject(case)
+    assert assert_same(HostRunner(), subject, _applied(subject), SIZES[:1], count=1, rtol=0.0) == 1
+
+
+def test_iterations_that_a_number_keeps_apart_need_it_above_zero() -> None:
+    case = March("every row", "for (int r = 0; r < n; ++r) y[r * z + i] = a[r * m + i];",
+                 arrays={"a": "in float32 n,m", "y": "inout float32 n,m", "z": "int32 =m//2"})  # fmt: skip
+    assert "(m//2) >= 1" in " ".join(each.expression.text for each in _applied(_subject(case)).header.constraints)
 
 
 @pytest.mark.few(2)

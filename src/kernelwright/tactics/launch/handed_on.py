@@ -46,8 +46,7 @@ def handed_on(subject: Subject, loop: nodes.Loop) -> HandedOn:
         Unfit: something that depends on all iterations before, or in a way that is not followed.
     """
     handed = nodes.assigned_names(loop.body) - nodes.declared_names(loop)
-    if taken := sorted(handed & exposed_names(subject)):
-        raise Unfit(f"the address of {taken[0]} is taken")
+    _refuse_other_changes(subject, loop, handed)
     if not handed:
         return HandedOn((), (), 0)
     statements = loop.body.statements if isinstance(loop.body, nodes.Block) else (loop.body,)
@@ -56,20 +55,51 @@ def handed_on(subject: Subject, loop: nodes.Loop) -> HandedOn:
     if not waiting:
         return HandedOn(tuple((name, *each) for name, each in counters.items()), (), 0)
     needed = _makers(statements, handed)
+    _refuse_memory(subject, needed)
     _refuse_effects(subject, needed)
     texts = tuple(masked_comments(each.place.span.text(subject.source)) for each in needed)
     return HandedOn(tuple((name, *each) for name, each in counters.items()), texts, _depth(needed, waiting))
+
+
+def _refuse_other_changes(subject: Subject, loop: nodes.Loop, handed: frozenset[str]) -> None:
+    """A variable must be one of the kernel's own, the only one of its name, and changed by its name alone.
+
+    Raises:
+        Unfit: one is not.
+    """
+    function, within = subject.analysis.function, nodes.declared_names(loop)
+    given = [each.name for each in function.parameters]
+    declared = [each for each in nodes.walk(function.body) if isinstance(each, nodes.Declarator)]
+    inside = [each for each in nodes.walk(loop) if isinstance(each, nodes.Declarator)]
+    outside = [*given, *(each.name for each in declared if not any(each is inner for inner in inside))]
+    for name in sorted(handed | (within & nodes.assigned_names(loop.body))):
+        if outside.count(name) != (name in handed):
+            raise Unfit(f"{name} is no variable of the kernel's own, or one of several of that name")
+    if any(each.place.span.text(subject.source).startswith("static") for each in nodes.walk(loop)
+           if isinstance(each, nodes.Declaration)):  # fmt: skip
+        raise Unfit("a variable of its loop stays from one iteration to the next")
+    used = {each.name for each in nodes.walk(loop) if isinstance(each, nodes.Name)}
+    if taken := sorted(_values(subject) & used & (exposed_names(subject) - within)):
+        raise Unfit(f"the address of {taken[0]} is taken")
+
+
+def _values(subject: Subject) -> frozenset[str]:
+    """Variables of the kernel that are neither arrays nor pointers."""
+    function = subject.analysis.function
+    declared = [each for each in nodes.walk(function.body) if isinstance(each, nodes.Declarator) and not each.extents]
+    given = [each.name for each in function.parameters if not each.is_pointer]
+    return frozenset((*given, *(each.name for each in declared if not each.is_pointer)))
 
 
 def _counter(
     subject: Subject, loop: nodes.Loop, statements: tuple[nodes.Statement, ...], name: str
 ) -> tuple[str, str] | None:
     """How a variable moves on in each iteration; None where it is no counter."""
-    types = {each.name: each for each in nodes.walk(subject.analysis.function.body)
-             if isinstance(each, nodes.Declarator)}  # fmt: skip
-    declared = types.get(name)
-    parameter = next((each for each in subject.analysis.function.parameters if each.name == name), None)
-    variable = declared or parameter
+    function = subject.analysis.function
+    declared = [each for each in nodes.walk(function.body) if isinstance(each, nodes.Declarator)]
+    types: dict[str, nodes.Declarator | nodes.FunctionParameter] = {each.name: each for each in function.parameters}
+    types |= {each.name: each for each in declared}
+    variable = types.get(name)
     if variable is None or not (variable.is_pointer or variable.c_type in INTEGERS):
         return None
     changes = [each for each in nodes.walk(loop.body) if name in nodes.assigned_names(each) and _changes_itself(each)]
@@ -82,10 +112,23 @@ def _counter(
         case nodes.Assign(operator="+=" | "-=" as operator, value=value):
             names = {each.name for each in nodes.walk(value) if isinstance(each, nodes.Name)}
             reads = any(isinstance(each, nodes.Element | nodes.Unary) for each in nodes.walk(value))
-            if names & changing_names(loop) or reads or not is_repeatable(value):
+            if names & changing_names(loop) or reads or not is_repeatable(value) or not _is_integer(value, types):
                 return None
             return operator, value.place.span.text(subject.source)
     return None
+
+
+def _is_integer(value: nodes.Expression, types: Mapping[str, nodes.Declarator | nodes.FunctionParameter]) -> bool:
+    """Whether a value is made of integers alone: a counter cuts each step to a whole number, not the sum of them."""
+    for each in nodes.walk(value):
+        if isinstance(each, nodes.Literal) and each.value is None:
+            return False
+        if isinstance(each, nodes.Cast) and each.c_type not in INTEGERS:
+            return False
+        known = types.get(each.name) if isinstance(each, nodes.Name) else None
+        if known is not None and (known.is_pointer or known.c_type not in INTEGERS):
+            return False
+    return True
 
 
 def _changes_itself(node: nodes.Node) -> bool:
@@ -113,6 +156,23 @@ def _makers(statements: tuple[nodes.Statement, ...], handed: frozenset[str]) -> 
             case _:
                 raise Unfit(f"{sorted(made & needed)[0]} is handed on in a way that is not followed")
     return found[::-1]
+
+
+def _refuse_memory(subject: Subject, statements: list[nodes.Statement]) -> None:
+    """What is run once more may use no memory that changes: variables, and arrays that the kernel only reads.
+
+    Raises:
+        Unfit: it does.
+    """
+    accesses = subject.analysis.facts.accesses
+    changed = {each.array for each in accesses if each.kind != "read"}
+    if both := sorted(changed & {each.array for each in accesses if each.kind != "write" and each.space == "global"}):
+        raise Unfit(f"{both[0]} is read and written while a value waits")
+    kept = {each.name for each in nodes.walk(subject.analysis.function.body)
+            if isinstance(each, nodes.Declarator) and each.extents and not each.is_shared}  # fmt: skip
+    used = {each.name for statement in statements for each in nodes.walk(statement) if isinstance(each, nodes.Name)}
+    if held := sorted(used & (kept | (exposed_names(subject) & _values(subject)))):
+        raise Unfit(f"{held[0]}, of which a value that waits is made, is not followed")
 
 
 def _refuse_effects(subject: Subject, statements: list[nodes.Statement]) -> None:

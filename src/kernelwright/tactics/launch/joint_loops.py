@@ -5,7 +5,7 @@ Each iteration fills the same elements anew before any is read, so a part of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import Polynomial
@@ -25,6 +25,8 @@ def refuse_shared_state(subject: Subject, loop: nodes.Loop, fact: LoopFact) -> N
     for end in (fact.start, fact.bound):
         if end is None or any(facts.atoms[name].kind != "size" for name in end.names):
             raise Unfit("how long its loop is may differ from thread to thread")
+    if len([each for each in facts.arrays.values() if each.space == "shared" and None in each.extents]) > 1:
+        raise Unfit("several names stand for the shared memory that its launch gives it")
     shared = [each for each in facts.accesses if each.space == "shared"]
     if any(fact.index not in each.loops and each.span.start >= loop.place.span.end for each in shared):
         raise Unfit("what is shared is used behind its loop, too")
@@ -58,14 +60,12 @@ def _is_steady(subject: Subject, fact: LoopFact, store: Access) -> bool:
             return False
         values += [each.start, each.bound, each.step.amount]
     known = {"thread", "size", "loop", "quotient", "remainder"}
-    return all(
-        fact.atom != name and facts.atoms[name].kind in known for value in values for name in _deep(subject, value)
-    )
+    return all(fact.atom != name and facts.atoms[name].kind in known for name in deep_names(subject, values))
 
 
-def _deep(subject: Subject, value: Polynomial) -> Iterator[str]:
-    """Every quantity in a value, in quotients and remainders too."""
-    waiting, seen = list(value.names), set[str]()
+def deep_names(subject: Subject, values: Iterable[Polynomial]) -> Iterator[str]:
+    """Every quantity in values, in quotients and remainders too."""
+    waiting, seen = [name for value in values for name in value.names], set[str]()
     while waiting:
         name = waiting.pop()
         if name not in seen:

@@ -25,10 +25,10 @@ from kernelwright.tactics.common.dialect import dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_unread
 from kernelwright.tactics.common.iteration_domain import expression_of, total_of
 from kernelwright.tactics.common.launches import AXES, extents, is_number, only_shape, refuse_aliases, steps_of
-from kernelwright.tactics.common.thread_queries import thread_queries
+from kernelwright.tactics.common.thread_queries import QUERY_VARIABLES, thread_queries
 from kernelwright.tactics.common.traffic_model import MOST
 from kernelwright.tactics.launch.handed_on import INTEGERS, HandedOn, handed_on
-from kernelwright.tactics.launch.joint_loops import conditions_between_threads, refuse_shared_state
+from kernelwright.tactics.launch.joint_loops import conditions_between_threads, deep_names, refuse_shared_state
 from kernelwright.tactics.scalar.invariants import declare_before
 
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
@@ -66,6 +66,8 @@ def _share(subject: Subject) -> Rewrite:
     parts, effect = _parts(subject, plan, walk)
     for condition in conditions_between_threads(subject, walk.fact) if _is_joint(subject) else ():
         plan.constraint("elements of iterations", f"{parts} == 1 or {condition}")
+    for condition in _positive_strides(subject, walk):
+        plan.constraint("steps of iterations", f"{parts} == 1 or {condition}")
     _write(plan, walk, axis, parts)
     _relaunch(plan, axis, parts)
     return plan.finish(f"The iterations of a loop are shared among {parts} times as many threads.", effect)
@@ -151,12 +153,12 @@ def _refuse_meetings(subject: Subject, walk: _Walk) -> None:
         element = _own_element(subject, walk, array, inside) if inside else None
         if any(each.kind != "write" for each in outside):
             raise Unfit(f"{array} is read and written outside of the loop")
-        sides = {each.span.start < walk.loop.place.span.start for each in outside}
-        if element is None and len(sides) > 1:
+        sides = {(each.span.start < walk.loop.place.span.start, _side(walk, element, each)) for each in outside}
+        if element is not None and any(side == "" for _, side in sides):
+            raise Unfit(f"{array} may be written at one element in the loop and outside")
+        before, behind = ({side for is_before, side in sides if is_before is where} for where in (True, False))
+        if before and behind and (element is None or before & behind or max(len(before), len(behind)) > 1):
             raise Unfit(f"{array} is written before and behind the loop")
-        for each in outside:
-            if element is not None and not _is_apart(walk, element, each.element):
-                raise Unfit(f"{array} may be written at one element in the loop and outside")
 
 
 def _own_element(subject: Subject, walk: _Walk, array: str, inside: Sequence[Access]) -> Polynomial:
@@ -176,19 +178,37 @@ def _own_element(subject: Subject, walk: _Walk, array: str, inside: Sequence[Acc
         raise wrong
     if any(atoms[name].kind != "size" for name in stride.names):
         raise wrong
+    if any((value := subject.evaluate(stride, sizes)) is not None and value < 1 for sizes in subject.sizes()):
+        raise wrong
     rest = element - stride * Polynomial.make({(atom,): 1})
-    waiting, deep = list(rest.names), set[str]()
-    while waiting:
-        name = waiting.pop()
-        if name not in deep:
-            deep.add(name)
-            waiting += [inner for part in atoms[name].parts for inner in part.names]
+    deep = set(deep_names(subject, [rest]))
     if atom in deep or any(
         atoms[name].kind not in ("thread", "size", "loop", "quotient", "remainder") for name in deep
     ):
         raise wrong
     _refuse_overlaps(subject, rest, stride, deep, wrong)
     return element
+
+
+def _positive_strides(subject: Subject, walk: _Walk) -> list[str]:
+    """Conditions under which iterations are apart, where that is by a number that is computed from sizes: `n // 4`.
+
+    Raises:
+        Unfit: they cannot be said in sizes.
+    """
+    found = dict[str, None]()
+    for each in subject.analysis.facts.accesses:
+        if each.kind == "read" or each.space != "global" or walk.fact.index not in each.loops or each.element is None:
+            continue
+        stride = each.element.coefficient(walk.fact.atom) or Polynomial()
+        scalars = [scalar.text for name in stride.names if (scalar := subject.scalar(name)) is not None]
+        if all(each.isidentifier() for each in scalars):
+            continue
+        text = expression_of(subject, stride)
+        if text is None:
+            raise Unfit("how far its iterations are apart is not known in sizes")
+        found[f"{text} >= 1"] = None
+    return list(found)
 
 
 def _refuse_overlaps(subject: Subject, rest: Polynomial, stride: Polynomial, deep: set[str], wrong: Unfit) -> None:
@@ -201,23 +221,28 @@ def _refuse_overlaps(subject: Subject, rest: Polynomial, stride: Polynomial, dee
     is_plain = inner.operator == "<" and inner.start is not None and inner.bound is not None and amount is not None
     if len(loops) > 1 or not is_plain or pace is None or inner.bound is None or inner.start is None:
         raise wrong
-    if any(coefficient < 0 for _, coefficient in inner.start.terms) or inner.step is None or inner.step.kind != "add":
+    if inner.start.constant is None or inner.start.constant < 0 or inner.step is None or inner.step.kind != "add":
+        raise wrong
+    parts = [part for name in rest.names for part in subject.analysis.facts.atoms[name].parts]
+    if inner.atom in deep_names(subject, parts) or any(coefficient < 0 for _, coefficient in pace.terms):
         raise wrong
     times = stride.divided(pace * inner.bound) if pace.terms and inner.bound.terms else None
     if times is None or times.constant is None or times.constant < 1 or amount is None or amount < 1:
         raise wrong
 
 
-def _is_apart(walk: _Walk, element: Polynomial, other: Polynomial | None) -> bool:
-    """Whether an element outside of the loop is none of its iterations'."""
-    stride = element.coefficient(walk.fact.atom)
-    if other is None or stride is None or walk.fact.start is None or walk.fact.bound is None:
-        return False
-    place = (other - element.without((walk.fact.atom,))).divided(stride)
-    if place is None:
-        return False
-    before, behind = (walk.fact.start - place).constant, (place - walk.fact.bound).constant
-    return (before is not None and before >= 1) or (behind is not None and behind >= 0)
+def _side(walk: _Walk, element: Polynomial | None, other: Access) -> str:
+    """On which side of all that the iterations make an element outside of the loop lies; empty: not certain."""
+    stride = None if element is None else element.coefficient(walk.fact.atom)
+    if other.element is None or element is None or stride is None or walk.fact.start is None or walk.fact.bound is None:
+        return ""
+    place = (other.element - element.without((walk.fact.atom,))).divided(stride)
+    if place is None or other.width != number(1):
+        return ""
+    first, last = (walk.fact.start - place).constant, (place - walk.fact.bound).constant
+    if first is not None and first >= 1:
+        return "low"
+    return "high" if last is not None and last >= 0 else ""
 
 
 def _is_joint(subject: Subject) -> bool:
@@ -233,7 +258,11 @@ def _is_joint(subject: Subject) -> bool:
 def _free_axis(subject: Subject) -> str:
     """An axis of the launch that the kernel does not use."""
     covered = dict(zip(AXES, extents(only_shape(subject)), strict=True))
-    asked = thread_queries(subject.analysis.function.body)
+    body = subject.analysis.function.body
+    asked = thread_queries(body)
+    words = [each for each in nodes.walk(body) if isinstance(each, nodes.Name) and each.name in QUERY_VARIABLES]
+    if len(words) > sum(count for query, count in asked.items() if "." in query or query == "warpSize"):
+        raise Unfit("it uses the thread's place along all axes together")
     if any(query.endswith("(?)") or "linear" in query or "work_dim" in query for query in asked):
         raise Unfit("it asks for the thread's place in a way that is not followed")
     for axis in ("z", "y"):
@@ -292,7 +321,7 @@ def _write(plan: RewriteBuilder, walk: _Walk, axis: str, parts: str) -> None:
     count = f"({bound}) - {start}" if walk.by == 1 else f"(({bound}) - {start} + {walk.by - 1}) / {walk.by}"
     lines = [
         f"const int {part} = {words.block(axis)};",
-        f"const {wide} {start} = {begin};",
+        f"const {wide} {start} = ({c_type})({begin});",
         f"const {wide} {steps} = ({wide})({bound}) > {start} ? {count} : 0;",
         f"const {wide} {share} = ({steps} + {parts} - 1) / {parts};",
         f"const {wide} {first} = {part} * {share} < {steps} ? {part} * {share} : {steps};",
