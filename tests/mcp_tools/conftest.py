@@ -44,7 +44,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def tools(root: Path, tmp_path: Path) -> Iterator[Tools]:
     workspace = Workspace(root)
-    jobs = Jobs(workspace.private, 600.0)
+    jobs = Jobs(workspace.private, 3000.0)
     yield Tools(workspace, jobs, runs=tmp_path / "runs")
     jobs.close()
     workspace.close()

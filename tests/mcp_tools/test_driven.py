@@ -24,9 +24,10 @@ pytestmark = [pytest.mark.opencl, pytest.mark.thorough]
 
 Told = Callable[[str], dict[str, Any]]
 
-MOST_S = 600.0
+MOST_S = 2000.0
 
 
+@pytest.mark.timeout(2700)  # evaluations end it, and on a busy machine they take long
 def test_a_client_of_the_sdk_drives_matmul_to_a_claim(
     tools: Tools, told: Told, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,7 +50,7 @@ def test_a_client_of_the_sdk_drives_matmul_to_a_claim(
             assert len(listed.tools) == 8
             assert all(each.description for each in listed.tools)
             assert (await call("analyse"))["problems"] == ["matmul"]
-            job = (await call("optimize", problem="matmul", budget="400s, 50"))["job"]
+            job = (await call("optimize", problem="matmul", budget="1500s, 50"))["job"]
             end_s = time.monotonic() + MOST_S
             while (await call("status", job=job))["state"] == "running" and time.monotonic() < end_s:
                 await asyncio.sleep(1.0)
