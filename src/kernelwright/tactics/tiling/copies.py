@@ -6,7 +6,7 @@ be solved, and what a read finds is compared at every place that it may read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,9 +23,9 @@ from kernelwright.tactics.tiling.places import (
     Instances,
     Ints,
     PlacedValue,
+    below_zero_in_blocks,
     block_extents,
     plain,
-    ranges_of,
     reach_of,
 )
 
@@ -161,15 +161,21 @@ def _chosen_value(value: PlacedValue, which: NDArray[np.bool_] | Ints) -> Placed
 # Reads
 
 
-def text_of_read(subject: Subject, read: Access, copies: Sequence[Copy], steps: frozenset[int], text: IndexText) -> str:
-    """C text of the element of global memory that a read of shared memory finds.
+Found = tuple[tuple[Polynomial, ...], str, Callable[[IndexText], str]]
+"""What a read finds: what is below 0 where that is an element, what it is elsewhere, and its text."""
+
+
+def found_by(
+    subject: Subject, read: Access, copies: Sequence[Copy], steps: frozenset[int], held: Sequence[Relation]
+) -> Found:  # fmt: skip
+    """The element of global memory that a read of shared memory finds.
 
     Args:
         subject: the kernel.
         read: of one element.
         copies: all that may have filled what it reads.
         steps: the loops over tiles.
-        text: how an index is written, and the array itself.
+        held: comparisons that hold wherever the kernel does anything.
 
     Raises:
         Unfit: some place that it may read holds something else, or is not filled.
@@ -180,7 +186,7 @@ def text_of_read(subject: Subject, read: Access, copies: Sequence[Copy], steps: 
         raise Unfit(f"it reads several elements of {read.array} at once")
     try:
         has_all = places.has_all(read)
-        _narrow(subject, read, places)
+        _narrow(subject, read, places, held)
         at = places.integers(read.element)
         if not has_all:
             raise Unfit("a loop around it may make more steps than were looked at")
@@ -192,17 +198,18 @@ def text_of_read(subject: Subject, read: Access, copies: Sequence[Copy], steps: 
     if not places.count:
         raise Unfit(f"no thread reads {read.array}")
     found = _Found(subject, read, places, copies)
-    return found.text(text)
+    return found.conditions, found.filling, found.text
 
 
-def _narrow(subject: Subject, read: Access, places: Instances) -> None:
+def _narrow(subject: Subject, read: Access, places: Instances, held: Sequence[Relation]) -> None:
     """Leave out places where a condition keeps a read from happening."""
-    for index in read.guards:
-        for relation in subject.analysis.facts.guards[index].comparisons:
-            try:
-                _keep(places, relation)
-            except Unfit:  # then it may happen in more places
-                continue
+    own = [relation for index in read.guards for relation in subject.analysis.facts.guards[index].comparisons]
+    for relation in (*own, *held):
+        try:
+            _keep(places, relation)
+        except Unfit:  # then it may happen in more places
+            continue
+    places.needed += below_zero_in_blocks(subject)
 
 
 class _Found:
@@ -215,7 +222,6 @@ class _Found:
         if len({each.array for each in copies}) != 1:
             raise Unfit(f"what {read.array} holds is not one array's elements")
         self._form = _common_form(read.array, copies)
-        self._workloads = tuple(ranges_of(subject))
         who, which = _owners(_size_of(subject, read.array), self._copies, read.array)
         at = places.integers(read.element)
         self._who, self._which = who[at], which[at]
@@ -227,14 +233,16 @@ class _Found:
         last = subject.analysis.facts.arrays[read.array].extents[-1]
         self._pitch = (None if last is None else plain(subject, last).constant) or 1
         self._rows = np.stack([np.ones(places.count, np.int64), *map(places.integers, self._basis)], axis=1)
+        self.conditions = tuple(self._conditions())
+        self.filling = self._form[4]
 
     def text(self, printer: IndexText) -> str:
-        """C text of it."""
+        """C text of it, without conditions that hold there in any case."""
         element = self._element([each.element for each in self._copies])
         array = self._copies[0].array
         around, inner, filling = self._form[:2], self._form[2:4], self._form[4]
         text = f"{inner[0]}{printer.array(array)}[{self._index(element, printer)}]{inner[1]}"
-        conditions = self._conditions()
+        conditions = [each for each in self.conditions if printer.joined(each) not in printer.held]
         if conditions:
             told = " && ".join(map(printer.below_zero, conditions))
             text = f"(({told}) ? {text} : {filling})"
@@ -337,7 +345,7 @@ class _Found:
         """One condition that is that of some copies where they are read, and holds wherever others are."""
         for slope in (0, 1, -1, 2, -2):
             value = self._joint(chosen, slope)
-            if value is not None and (not elsewhere.any() or self._surely_below(value, elsewhere)):
+            if value is not None and (not elsewhere.any() or self._is_implied(value, elsewhere)):
                 return value
         raise Unfit(f"{self._read.array} is filled under different conditions")
 
@@ -354,7 +362,7 @@ class _Found:
             where = self._who == number_
             for each in copy.needed if where.any() else ():
                 value = self._joint([(number_, each)], 0)
-                if value is None or not (self._surely_below(value, where) or self._is_implied(value, where)):
+                if value is None or not self._is_implied(value, where):
                     raise Unfit(f"{self._read.array} is not filled in all blocks where it is read")
 
     def _is_implied(self, value: Polynomial, where: NDArray[np.bool_] | None = None) -> bool:
@@ -365,18 +373,14 @@ class _Found:
         )
 
     def _surely_below(self, value: Polynomial, where: NDArray[np.bool_]) -> bool:
-        """Whether a value is below 0 in some places, in all blocks of every workload."""
-        columns = _chosen(self._places.columns(value), where)
-        for ranges in self._workloads:
-            most = np.zeros(int(where.sum()), np.int64)
-            for monomial, factors in columns.items():
-                reach = reach_of(self._subject, monomial, ranges)
-                if reach is None:
-                    return False
-                most = most + np.maximum(factors * reach[0], factors * reach[1])
-            if (most >= 0).any():
+        """Whether a value is below 0 in some places, in all blocks, on workloads of any sizes."""
+        most = np.zeros(int(where.sum()), np.int64)
+        for monomial, factors in _chosen(self._places.columns(value), where).items():
+            reach = reach_of(self._subject, monomial)
+            if reach is None or (reach[1] is None and (factors > 0).any()):
                 return False
-        return True
+            most = most + np.maximum(factors * reach[0], factors * (reach[0] if reach[1] is None else reach[1]))
+        return not (most >= 0).any()
 
 
 def _own_index(subject: Subject, read: Access) -> str:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
 
-from kernelwright.analysis.facts import Access, LoopFact
-from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
+from kernelwright.analysis.facts import Access
+from kernelwright.analysis.polynomial import Polynomial
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, EditConflict, apply, insertion
 from kernelwright.source.span import Span
@@ -21,14 +21,12 @@ from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.editing import refuse_arranged, refuse_unread
 from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import only_shape, refuse_aliases
-from kernelwright.tactics.tiling.copies import Copy, copy_of, text_of_read
+from kernelwright.tactics.tiling.copies import Copy, Found, copy_of, found_by
 from kernelwright.tactics.tiling.frame import MOST_PLACES, edited
 from kernelwright.tactics.tiling.index_text import IndexText
-from kernelwright.tactics.tiling.places import on_workload, plain
-from kernelwright.tactics.tiling.plain_places import is_without_effect, plainest
+from kernelwright.tactics.tiling.plain_places import early_end, is_without_effect, plainest, storing_guards
+from kernelwright.tactics.tiling.tile_loops import CONVERSIONS, TileLoops, ratio_of
 
-_DEPTH = "tiles.index"
-_CONVERSIONS = frozenset(("__half2float", "__bfloat162float", "convert_float", "convert_double", "convert_int"))
 _WIDE = frozenset(("float", "double", "int"))
 """Types that a number 0 joins without changing them."""
 _NUMBERS = frozenset(("float", "double", "int", "uint", "unsigned", "unsigned int", "char", "uchar", "short", "ushort",
@@ -85,6 +83,7 @@ def _direct(subject: Subject) -> Subject:
     step = only_shape(subject)
     none = None if step.shared_bytes is None else "0"
     header = subject.header.relaunched(step.entry, grid=step.grid, block=step.block, shared_bytes=none)
+    header = header if staged.whole is None else header.with_constraint("tiles", staged.whole)
     made = plainest(replace(subject, source=source, header=header))
     if made.analysis.facts.barriers or made.analysis.facts.opaque or any(
         each.space == "shared" and not each.is_parameter for each in made.analysis.facts.arrays.values()
@@ -170,6 +169,10 @@ class _Staged:
         if not self._shared or not self._facts.barriers:
             raise Unfit("it stages nothing in shared memory")
         self._copies: dict[tuple[int, ...], Copy] = {}
+        self._found: dict[int, Found] = {}
+        self._ends = storing_guards(subject)
+        self.whole: str | None = None
+        """A condition on sizes that the plain kernel needs."""
         self._waits = [each.span for each in self._facts.barriers]
         self._refuse_other_ways()
         self._steps = frozenset(
@@ -198,33 +201,40 @@ class _Staged:
                 continue
         return self._edits(phases, arrays, None)
 
-    def _edits(self, phases: _Phases, arrays: Mapping[str, str], pair: _Pair | None) -> list[Edit]:
+    def _edits(self, phases: _Phases, arrays: Mapping[str, str], pair: TileLoops | None) -> list[Edit]:
         """The same, with a pair of loops as one."""
-        reads = self._of_kind("read")
+        self.whole = None
+        body = None if pair is None else pair.inner_node.body.place.span
+        inside = [each for each in self._of_kind("read") if body is not None and body.contains(each.span)]
+        if pair is not None and not inside:
+            raise Unfit("the loop within a tile does not read it")
+        found = {each.span: self._read(each, phases) for each in inside}
+        last = None if pair is None else pair.last(found)
         texts = [
-            Edit(self._element(each), self._text(each, phases, self._printer(each, arrays, pair))) for each in reads
+            Edit(self._element(each), self._text(each, phases, self._printer(each, arrays, pair, last)))
+            for each in self._of_kind("read")
         ]
-        found = [*texts, *self._gone(self._body), *self._declarations(), *self._kept_pointers(arrays)]
-        if pair is None:
-            return found
-        body = pair.inner_node.body.place.span
-        head = pair.head(self._printer(next(each for each in reads if body.contains(each.span)), arrays, None))
+        edits = [*texts, *self._gone(self._body), *self._declarations(), *self._first(arrays)]
+        if pair is None or body is None:
+            return edits
+        self.whole = pair.whole(found)
+        is_rounded = not pair.is_whole() and self.whole is None
+        self.whole = None if pair.is_whole() else self.whole
+        head = pair.head(self._printer(inside[0], arrays, pair, last), last, is_rounded=is_rounded)
         text = edited(self._subject.source, body, [each for each in texts if body.contains(each.span)])
-        whole = pair.outer_node.place.span
-        found = [each for each in found if not whole.contains(each.span)]
-        return [*found, Edit(whole, f"{head}{text}"), *(Edit(mark.span, "") for mark in pair.outer_node.pragmas)]
+        loops = pair.outer_node.place.span
+        edits = [each for each in edits if not loops.contains(each.span)]
+        return [*edits, Edit(loops, f"{head}{text}"), *(Edit(mark.span, "") for mark in pair.outer_node.pragmas)]
 
-    def _printer(self, read: Access, arrays: Mapping[str, str], pair: _Pair | None) -> IndexText:
-        """What writes indices where a read happens."""
+    def _printer(
+        self, read: Access, arrays: Mapping[str, str], pair: TileLoops | None, last: Polynomial | None
+    ) -> IndexText:
+        """What writes indices where a read happens; `last` is below 0 in the steps of a pair."""
         if pair is None or pair.inner.index not in read.loops:
             return IndexText(self._subject, read.loops, arrays)
-        within = named(_DEPTH) - named(pair.outer.atom) * number(pair.ratio)
-        return IndexText(
-            self._subject, read.loops, arrays, {pair.inner.atom: within}, {_DEPTH: pair.name},
-            frozenset((pair.outer.atom, pair.inner.atom)),
-        )  # fmt: skip
+        return pair.printer(read.loops, arrays, *(() if last is None else (last,)))
 
-    def _pair(self, index: int) -> _Pair | None:
+    def _pair(self, index: int) -> TileLoops | None:
         """A loop over tiles that does nothing but fill a tile and walk it, and the loop that walks; None for others."""
         outer = self._facts.loops[index]
         loops = {each.place.span: each for each in nodes.walk(self._body) if isinstance(each, nodes.Loop)}
@@ -237,13 +247,13 @@ class _Staged:
         others = [_moved(each) for each in rest if each not in walks]
         if len(walks) != 1 or inner is None or None in others:
             return None
-        ratio = _ratio(self._subject, outer, inner)
+        ratio = ratio_of(self._subject, outer, inner)
         are_own = all(isinstance(each.initial, nodes.Declaration) for each in (outer_node, walks[0]))
         moved = {name for each in others if each is not None for name in each}
         moved |= _counted(outer_node) | _counted(walks[0])
         if not ratio or not are_own or self._is_used(moved, outer_node, walks[0]):
             return None
-        return _Pair(self._subject, outer, inner, outer_node, walks[0], ratio, self._free(f"{inner.variable}_all"))
+        return TileLoops(self._subject, outer, inner, outer_node, walks[0], ratio, self._free(f"{inner.variable}_all"))
 
     def _is_used(self, moved: set[str], outer: nodes.Loop, inner: nodes.Loop) -> bool:
         """Whether anything but copies uses what a loop over tiles moves, or its index, or that of the loop within."""
@@ -342,18 +352,36 @@ class _Staged:
 
     def _text(self, read: Access, phases: _Phases, printer: IndexText) -> str:
         """C text of the element that a read finds."""
+        try:
+            return self._read(read, phases)[2](printer)
+        except Unfit as unfit:
+            raise self._at(read, unfit) from unfit
+
+    def _at(self, read: Access, unfit: Unfit) -> Unfit:
+        reason = unfit.reason if unfit.reason.startswith("line ") else (
+            f"line {read.span.line(self._subject.source)}: {unfit.reason}")  # fmt: skip
+        return Unfit(reason)
+
+    def _read(self, read: Access, phases: _Phases) -> Found:
+        """What a read finds."""
+        if read.index not in self._found:
+            try:
+                self._found[read.index] = self._found_by(read, phases)
+            except Unfit as unfit:
+                raise self._at(read, unfit) from unfit
+        return self._found[read.index]
+
+    def _found_by(self, read: Access, phases: _Phases) -> Found:
         writes = [self._facts.accesses[index] for index in phases.seen[read.index]]
         fillings = {each.index: text for each in writes if (text := self._filling(each)) is not None}
-        line = read.span.line(self._subject.source)
-        try:
-            copies = [self._copy(write, writes, fillings) for write in writes if write.index not in fillings]
-            for each in fillings:
-                self._refuse_alone(self._facts.accesses[each], writes, fillings)
-            if not copies:
-                raise Unfit(f"{read.array} holds no copies")
-            return text_of_read(self._subject, read, copies, self._steps, printer)
-        except Unfit as unfit:
-            raise Unfit(f"line {line}: {unfit.reason}") from unfit
+        copies = [self._copy(write, writes, fillings) for write in writes if write.index not in fillings]
+        for each in fillings:
+            self._refuse_alone(self._facts.accesses[each], writes, fillings)
+        if not copies:
+            raise Unfit(f"{read.array} holds no copies")
+        guards = (self._facts.guards[each] for each in self._ends)
+        held = [comparison for each in guards for comparison in each.comparisons]
+        return found_by(self._subject, read, copies, self._steps, held)
 
     def _copy(self, write: Access, writes: Sequence[Access], fillings: Mapping[int, str]) -> Copy:
         """What a write copies."""
@@ -447,7 +475,7 @@ class _Staged:
                 return ("", ""), (around[0] + inner[0], inner[1] + around[1]), told
             case nodes.Cast(operands=(inside,)) if value.place.is_exact and not value.is_pointer:
                 pass
-            case nodes.Call(function=name, arguments=(inside,)) if name in _CONVERSIONS and value.place.is_exact:
+            case nodes.Call(function=name, arguments=(inside,)) if name in CONVERSIONS and value.place.is_exact:
                 pass
             case nodes.Call(function="__ldg", arguments=(nodes.Unary(operator="&"),)):
                 return ("", ""), ("", ""), ""
@@ -563,67 +591,17 @@ class _Staged:
                     raise Unfit("shared memory is declared beside something else")
                 yield Edit(node.place.span, "")
 
-    def _kept_pointers(self, arrays: Mapping[str, str]) -> Iterator[Edit]:
-        """Where arrays begin whose pointers the kernel moves."""
+    def _first(self, arrays: Mapping[str, str]) -> Iterator[Edit]:
+        """Where arrays begin whose pointers the kernel moves, and the end of threads that store nothing."""
         given = {each.name: each for each in self._subject.analysis.function.parameters}
         spaces = {"global": "__global ", "constant": "__constant "} if self._subject.language == "opencl" else {}
         text = "".join(
             f"\n  const {spaces.get(given[name].space, '')}{given[name].c_type} *{kept} = {name};"
             for name, kept in arrays.items() if name in given
         )  # fmt: skip
+        text += "".join(map(early_end, self._ends.values()))
         if text:
             yield insertion(self._body.place.span.start + 1, text)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """A loop over tiles and the loop within one, which make one loop."""
-
-    subject: Subject
-    outer: LoopFact
-    inner: LoopFact
-    outer_node: nodes.Loop
-    inner_node: nodes.Loop
-    ratio: int
-    """What the one index grows by where that of the outer loop grows by 1."""
-    name: str
-
-    def head(self, printer: IndexText) -> str:
-        """The head of the one loop."""
-        assert self.outer.start is not None
-        assert self.outer.bound is not None
-        assert self.outer.step is not None
-        ratio, pace = number(self.ratio), plain(self.subject, self.outer.step.amount)
-        length = self.outer.bound - self.outer.start
-        start = printer.text(self.outer.start * ratio, {})
-        end = printer.text(self.outer.bound * ratio, {})
-        if not self._is_whole(length, pace):
-            tiles = f"({printer.text(length + pace - ONE, {})}) / {printer.text(pace, {})}"
-            within = printer.text(pace * ratio, {})
-            end = f"{start} + {tiles} * {within}" if self.outer.start.terms else f"{tiles} * {within}"
-        return f"for (int {self.name} = {start}; {self.name} < {end}; ++{self.name}) "
-
-    def _is_whole(self, length: Polynomial, pace: Polynomial) -> bool:
-        """Whether the last tile is a whole one, on every workload."""
-        lengths = [on_workload(self.subject, length, sizes) for sizes in self.subject.sizes()]
-        step = pace.constant
-        return bool(step) and all(each is not None and step and each % step == 0 for each in lengths)
-
-
-def _ratio(subject: Subject, outer: LoopFact, inner: LoopFact) -> int | None:
-    """What one index for two loops grows by where that of the outer one grows by 1; None where there is no such one."""
-    for loop in (outer, inner):
-        if not loop.is_exact or loop.ends_early or loop.inlined_in or not loop.atom or loop.operator != "<":
-            return None
-        if loop.step is None or loop.step.kind != "add" or loop.start is None or loop.bound is None:
-            return None
-    assert outer.step is not None
-    assert inner.step is not None
-    assert inner.bound is not None
-    pace, length = plain(subject, outer.step.amount).constant, plain(subject, inner.bound).constant
-    if inner.start != Polynomial() or inner.step.amount != ONE or not pace or not length or pace < 1:
-        return None
-    return length // pace if length % pace == 0 else None
 
 
 def _counted(loop: nodes.Loop) -> set[str]:
@@ -635,6 +613,8 @@ def _counted(loop: nodes.Loop) -> set[str]:
 def _moved(statement: nodes.Statement) -> set[str] | None:
     """The local names that a statement sets and does nothing more; None for any other statement."""
     match statement:
+        case nodes.Declaration(declarators=declarators) if all(each.is_shared for each in declarators):
+            return set()
         case nodes.Declaration() if _is_scratch(statement):
             return {each.name for each in statement.declarators}
         case nodes.Evaluate(expression=nodes.Assign(target=nodes.Name(name=name), value=value)) if is_without_effect(

@@ -28,6 +28,8 @@ class IndexText:
     """Words for more quantities."""
     gone: frozenset[str] = frozenset()
     """Quantities that are not there any more."""
+    held: frozenset[Polynomial] = frozenset()
+    """What is below 0 there in any case."""
 
     def array(self, name: str) -> str:
         """The array itself."""

@@ -5,7 +5,8 @@ Only what differs from block to block (blocks' places, sizes, the loop over tile
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -27,6 +28,8 @@ Columns = dict[Monomial, Ints]
 
 MAX_PLACES = 1 << 21  # guess: threads of a block times steps of the loops around an access
 _LIMITS = ("max(", "min(", "clamp(")
+_ROUNDED_UP = re.compile(r"ceil_div\((\w+), (\d+)\)")
+_WHOLE = re.compile(r"(\w+) // (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,58 +272,65 @@ def instance_of(subject: Subject) -> dict[str, Polynomial]:
     return {name: number(int(text)) for name, text in zip(names, given, strict=False) if text.strip().isdecimal()}
 
 
-def ranges_of(subject: Subject) -> Iterator[Mapping[str, tuple[int, int]]]:
-    """By workload, what blocks' places are, and all sizes."""
-    step = only_shape(subject)
-    for sizes in subject.sizes():
-        found = {}
-        for axis, extent in zip(AXES, (*step.grid, None, None)[:3], strict=True):
-            count = 1 if extent is None else total_of(subject, extent.text, sizes)
-            if count is not None:
-                found[f"block.{axis}"] = (0, count - 1)
-        for loop in subject.analysis.facts.loops:
-            reach = _steps(subject, loop, sizes)
-            if reach is not None:
-                found[loop.atom] = reach
-        yield _Sized(found, sizes)
+def reach_of(subject: Subject, monomial: Monomial) -> tuple[int, int | None] | None:
+    """The least and greatest value of a product, on workloads of any sizes.
+
+    The greatest is None where sizes decide on it. All is None where a factor may be negative.
+    """
+    low, high = 1, 1
+    is_bounded = True
+    for name in monomial:
+        reach = _reach(subject, name)
+        if reach is None:
+            return None
+        low *= reach[0]
+        is_bounded = is_bounded and reach[1] is not None
+        high *= reach[1] or 0
+    return low, high if is_bounded else None
 
 
-class _Sized(dict[str, tuple[int, int]]):
-    """Ranges, and the sizes that they are for."""
+def _reach(subject: Subject, name: str) -> tuple[int, int | None] | None:
+    kind, _, axis = name.partition(".")
+    if kind == "block" and axis in AXES:
+        extents = dict(zip(AXES, only_shape(subject).grid, strict=False))
+        count = extent_number(extents[axis]) if axis in extents else 1
+        return 0, None if count is None else count - 1
+    loop = next((each for each in subject.analysis.facts.loops if each.atom == name), None)
+    if loop is not None:
+        return _reach_of_steps(subject, loop)
+    text = expression_of(subject, named(name))
+    return None if text is None or "-" in text else (0, None)
 
-    def __init__(self, ranges: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> None:
-        super().__init__(ranges)
-        self.sizes = sizes
 
-
-def _steps(subject: Subject, loop: LoopFact, sizes: Mapping[str, int]) -> tuple[int, int] | None:
-    """The first and last value of a loop's index on one workload; None where that is not known."""
+def _reach_of_steps(subject: Subject, loop: LoopFact) -> tuple[int, int | None] | None:
+    """The first and last value of a loop's index; no last one where sizes decide on it."""
     if loop.start is None or loop.bound is None or loop.step is None or loop.step.kind != "add":
         return None
-    values = [on_workload(subject, each, sizes) for each in (loop.start, loop.bound, loop.step.amount)]
-    if None in values or loop.operator not in ("<", "<="):
+    start, bound, pace = (plain(subject, each).constant for each in (loop.start, loop.bound, loop.step.amount))
+    if start is None or start < 0 or pace is None or pace < 1 or loop.operator not in ("<", "<="):
         return None
-    start, bound, pace = (each for each in values if each is not None)
-    last = bound - (loop.operator == "<")
-    return (start, start + (last - start) // pace * pace) if pace > 0 and last >= start else None
+    last = None if bound is None else bound - (loop.operator == "<")
+    return start, None if last is None else max(start, start + (last - start) // pace * pace)
+
+
+def below_zero_in_blocks(subject: Subject) -> list[Polynomial]:
+    """What is below 0 in all blocks of the launch, on workloads of any sizes: `64 * block.x - n` of n threads."""
+    found = []
+    for axis, extent in zip(AXES, only_shape(subject).grid, strict=False):
+        rounded, whole = _ROUNDED_UP.fullmatch(extent.text.strip()), _WHOLE.fullmatch(extent.text.strip())
+        told = rounded or whole
+        if told is None:
+            continue
+        size = int(told[2])
+        places = named(f"block.{axis}") * number(size) + number(0 if rounded else size - 1)
+        for each in subject.analysis.facts.parameters:
+            scalar = None if each.is_pointer else subject.scalar(each.name)
+            if scalar is not None and scalar.text == told[1]:
+                found.append(places - named(each.name))
+    return found
 
 
 def on_workload(subject: Subject, value: Polynomial, sizes: Mapping[str, int]) -> int | None:
     """A value of sizes on one workload, with quotients of sizes."""
     text = expression_of(subject, plain(subject, value))
     return None if text is None else total_of(subject, text, sizes)
-
-
-def reach_of(subject: Subject, monomial: Monomial, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
-    """The least and greatest value of a product, for factors that are not negative."""
-    assert isinstance(ranges, _Sized)
-    low = high = 1
-    for name in monomial:
-        reach = ranges.get(name)
-        if reach is None:
-            size = on_workload(subject, named(name), ranges.sizes)
-            reach = None if size is None else (size, size)
-        if reach is None or reach[0] < 0:
-            return None
-        low, high = low * reach[0], high * reach[1]
-    return low, high

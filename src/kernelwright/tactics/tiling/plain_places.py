@@ -156,14 +156,26 @@ _ASKED = MappingProxyType({
 
 def _ended_early(subject: Subject) -> Subject:
     """The kernel whose threads that store nothing end at once."""
+    place = subject.analysis.function.body.place.span
+    own = place.text(subject.source)
+    text = "".join(each for each in map(early_end, storing_guards(subject).values()) if each not in own)
+    return replace(subject, source=apply(subject.source, [insertion(place.start + 1, text)])) if text else subject
+
+
+def early_end(condition: str) -> str:
+    """C text that ends a thread where a condition does not hold."""
+    return f"\n  if (!({condition})) return;"
+
+
+def storing_guards(subject: Subject) -> dict[int, str]:
+    """The conditions of all stores, by their numbers, with C text at the start of the kernel."""
     facts = subject.analysis.facts
     held = [frozenset(each.guards) for each in facts.accesses if each.space == "global" and each.kind != "read"]
     common = frozenset.intersection(*held) if held else frozenset()
-    told = [_condition_text(subject, facts.guards[index], subject.analysis.function.body.place.span, is_needed=False)
-            for index in sorted(common) if facts.guards[index].kind == "branch"]  # fmt: skip
-    text = "".join(f"\n  if (!({each})) return;" for each in told if each is not None)
-    start = subject.analysis.function.body.place.span.start + 1
-    return replace(subject, source=apply(subject.source, [insertion(start, text)])) if text else subject
+    told = {index: _condition_text(subject, facts.guards[index], subject.analysis.function.body.place.span,
+                                   is_needed=False)
+            for index in sorted(common) if facts.guards[index].kind == "branch"}  # fmt: skip
+    return {index: text for index, text in told.items() if text}
 
 
 def _without_unused(subject: Subject) -> Subject:

@@ -23,7 +23,7 @@ from kernelwright.tactics.launch.plain_launch import plain_subject
 from kernelwright.tactics.launch.warp_rows import one_warp_a_block
 from kernelwright.tactics.reductions.inline_reductions import outlined
 from kernelwright.tactics.tiling.direct import direct
-from kernelwright.tactics.tiling.unstaged import unstaged
+from kernelwright.tactics.tiling.unstaged import by_two_axes
 from kernelwright.tactics.triton import loops
 from kernelwright.tactics.triton.dots import write_dot
 from kernelwright.tactics.triton.global_places import by_global_places
@@ -186,7 +186,7 @@ def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Cal
         yield _threads, partial(_as_it_is, each)
         yield _threads, partial(plain_subject, each)
     for each in forms:
-        yield _threads, partial(_without_shared, unstaged, each)
+        yield _threads, partial(_without_shared, _staged_sums, each)
     for each in forms:
         for turned in (_as_it_is, one_warp_a_block):
             for is_free in (True, False):
@@ -199,15 +199,26 @@ def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Cal
 
 
 def _staged_once(subject: Subject) -> Subject:
-    """The kernel without shared memory, where threads meet outside of loops alone.
-
-    Over tiles, what is known of the declared sizes may stand for a condition that other sizes need.
-    """
+    """The kernel without shared memory, where threads meet outside of loops alone."""
     loops = (each for each in nodes.walk(subject.analysis.function.body) if isinstance(each, nodes.Loop))
     for each in (inner for loop in loops for inner in nodes.walk(loop)):
         if isinstance(each, nodes.Call) and barrier_scope(each.function) is not None:
             raise Unfit("its threads meet in a loop")
     return direct(subject)
+
+
+def _staged_sums(subject: Subject) -> Subject:
+    """The kernel without tiles in shared memory, where its sums end with what is summed, whatever its sizes are."""
+    try:
+        made = direct(by_two_axes(subject))
+    except Unfit as unfit:  # what others refuse for says more
+        raise Unfit("it does more with tiles than to copy and join them") from unfit
+    if made.header.constraints != subject.header.constraints:
+        raise Unfit("without its tiles it holds for some sizes alone")
+    chosen = (each for each in nodes.walk(made.analysis.function.body) if isinstance(each, nodes.Conditional))
+    if any(each.condition.place.span.text(made.source) not in subject.source for each in chosen):
+        raise Unfit("its tiles hold numbers beside what they are copied from")
+    return made
 
 
 def _as_it_is(subject: Subject) -> Subject:
