@@ -559,3 +559,11 @@ def test_a_block_of_two_axes_with_numbers_in_the_text_is_a_map() -> None:
         assert isinstance(result, Rewrite), result.reason
         if is_possible():
             assert assert_same(HostRunner(), subject, result, SIZES, count=2)
+
+
+def test_a_border_that_is_a_number_bounds_no_launch() -> None:
+    source = f"{HEAD} int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < 10) y[i] = x[i]; }}"
+    subject = subject_of(source, MAP, ("ceil_div(n, 32)",), ("32",), [{"n": 96}], language="cuda", device=GPU)
+    result = tactic("launch-shape").apply(subject)
+    assert isinstance(result, NotApplicable)
+    assert "beyond the end" in result.reason

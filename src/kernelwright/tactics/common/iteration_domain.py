@@ -450,7 +450,9 @@ def _is_bounded(subject: Subject, access: Access, axis: Axis, is_exact: bool) ->
         return False
     for sizes in subject.sizes():
         value, total = subject.evaluate(bound, sizes), total_of(subject, axis.total, sizes)
-        if value is None or total is None or value > total or (is_exact and value != total):
+        if value is None or total is None or value > total:
+            return False
+        if value != total and (is_exact or bound.constant is not None):  # a number is below declared totals alone
             return False
     return True
 
