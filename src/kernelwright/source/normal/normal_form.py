@@ -15,7 +15,6 @@ from functools import lru_cache
 
 from kernelwright.source.edits import Edit, EditConflict, apply
 from kernelwright.source.language import Language
-from kernelwright.source.normal.block_sizes import asking_for_block_sizes
 from kernelwright.source.normal.branches import decide_branches, replace_references, resolve_aliases, separate_arrays
 from kernelwright.source.normal.broadcasts import share_early
 from kernelwright.source.normal.cub import reduce_plainly
@@ -23,7 +22,7 @@ from kernelwright.source.normal.draft import KernelText
 from kernelwright.source.normal.first_thread import gather_shared, share_sums, store_behind, store_by_first
 from kernelwright.source.normal.inlining import inline_calls
 from kernelwright.source.normal.instances import instantiate
-from kernelwright.source.normal.macros import drop_conditionals, expand_macros
+from kernelwright.source.normal.macros import asking_for_block_sizes, drop_conditionals, expand_macros
 from kernelwright.source.normal.objects import copy_fields, split_objects
 from kernelwright.source.normal.slices import part_arrays, part_joins
 from kernelwright.source.normal.values import name_results
