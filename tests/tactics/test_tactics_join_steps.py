@@ -18,7 +18,7 @@ from tiling_runs import compile_cuda, has_nvrtc, run_original, run_rewritten
 from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
 from kernelwright.tactics.stencil.tiles import STENCIL_TILES
 from kernelwright.tactics.stencil.time_steps import JOIN_STEPS
-from kernelwright.template.header import launch_step
+from kernelwright.template.header import expressions, launch_step
 from tiers import TIMES
 
 COUNT = 2 * TIMES
@@ -181,7 +181,9 @@ def test_launches_that_make_no_chain_are_left_alone() -> None:
     assert "writes what its first one reads" in refused(changed(subject, 3, y="x"))
     assert "one array" in refused(changed(changed(subject, 1, y="odd"), 2, x="odd"))
     steps = subject.header.steps
-    wide = replace(subject, header=replace(subject.header, steps=(*steps[:3], replace(steps[3], block=("16", "4")))))
+    wide = replace(
+        subject, header=replace(subject.header, steps=(*steps[:3], replace(steps[3], block=expressions(("16", "4")))))
+    )
     assert "different shapes" in refused(wide)
 
 
