@@ -122,12 +122,21 @@ KEPT = (
     line("an_end_of_its_own", "t[l] = x < 200 ? a[x] : 0;\n  WAIT\n  if (x < n) o[x] = t[l];"),
     line("results_that_end_before_the_tile", "t[l] = x < n ? a[x] : 0;\n  WAIT\n  if (x < n - 1) o[x] = t[l + 1 - 1];"),
     line("results_that_end_behind_the_tile", "t[l] = x < n - 3 ? a[x] : 0;\n  WAIT\n  if (x < n) o[x] = t[l];"),
+    line("a_second_result_of_a_function", """t[l] = x < n ? a[x] : 0;
+  WAIT
+  float second = 1, first = sincos(t[l], &second);
+  if (x < n) o[x] = second;"""),
     line("whole_blocks", "t[l] = x < n ? a[x] : 0;\n  WAIT\n  o[x] = t[63 - l] + 1;", grid="n // 64"),
 )  # fmt: skip
 ENDED = (
     sums("a_product", PADDED, "sum += ta[i] * tb[i];"),
     sums("a_product_by_way_of_variables", PADDED, "float p = ta[i] * 2; float q = p * tb[i]; sum += q;"),
-    sums("a_sum", PADDED, "sum += ta[i]; sum -= tb[i];", is_ended=False),
+    sums("a_sum", PADDED, "sum += ta[i]; sum -= tb[i];"),
+    sums("two_sums", PADDED, "sum += ta[i] * tb[i]; more += ta[i] * ta[i];"),
+    sums("a_sum_of_squared_differences", PADDED, "float d = ta[i] - tb[i]; sum += d * d;"),
+    sums("a_product_of_a_maximum", PADDED, "sum += fmax(ta[i], 0.0f) * tb[i];"),
+    sums("a_second_result_in_an_outer_variable", PADDED, "float q = sincos(ta[i], &more); sum += ta[i] * tb[i];",
+         is_ended=False),
     sums("a_sum_that_starts_with_another", PADDED, "sum = ta[i] * tb[i] + more;", is_ended=False),
     sums("a_maximum", PADDED, "sum = fmax(sum, ta[i] * tb[i] - 3);", start="-100", is_ended=False),
     sums("a_minimum_of_numbers", "ta[l] = t + l < k ? a[t + l] : 9.0f;", "sum = fmin(sum, ta[i]);", start="100",
@@ -196,6 +205,43 @@ def test_a_tactic_on_a_plain_form_holds_for_sizes_that_are_not_declared(tmp_path
     assert isinstance(made, Rewrite)
     for sizes in PRODUCTS:
         assert not differences(runner, subject, made, sizes, count=2, rtol=1e-5)
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("body", ["t[l] = x < n - 3u ? a[x] : 0;\n  WAIT\n  o[x] = t[63 - l];",
+                                  "t[l] = x < n ? a[x] : 0;\n  WAIT\n  if (x < n - 3u) o[x] = t[l];"])  # fmt: skip
+def test_unsigned_numbers_that_wrap_for_other_sizes_are_a_constraint(body: str, tmp_path: Path, runner: Runner) -> None:
+    subject = subject_of(line("unsigned", body), tmp_path)
+    made = direct(subject)
+    assert [n for n in range(1, 9) if is_feasible(made.header, {}, {"n": n})] == [3, 4, 5, 6, 7, 8]
+    assert not wrong(runner, subject, made, ({"n": 3}, *(each for each in LINES if each["n"] > 1)))
+
+
+EFFECTS = {
+    "a function named like a mathematical one": (
+        "__device__ float add(float &sum, float v) { sum += v; return sum; }",
+        "t[l] = a[x]; __syncthreads(); float sum = 1, all = add(sum, t[l]); o[x] = sum;", "",
+    ),
+    "results that a function stores before a barrier": (
+        "__device__ void put(float *o, int x);", "put(o, x); t[l] = a[x]; __syncthreads(); o[x ^ 63] = t[l];",
+        "__device__ void put(float *o, int x) { o[x] = 1; }",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "body", "behind"), EFFECTS.values(), ids=EFFECTS)
+def test_what_functions_of_the_file_do_is_left_alone(before: str, body: str, behind: str, tmp_path: Path) -> None:
+    source = f"""{before}
+__global__ void f(const float *a, float *o, int n) {{
+  __shared__ float t[64];
+  int l = threadIdx.x, x = blockIdx.x * 64 + l;
+  {body}
+}}
+{behind}
+"""
+    staged = Plain("effects", "cuda", source, LINE, ("n // 64",), ("64",), ({"n": 256},))
+    with pytest.raises(Unfit, match=r"function of its own|stores results between barriers"):
+        direct(subject_of(staged, tmp_path))
 
 
 UNFILLED = {

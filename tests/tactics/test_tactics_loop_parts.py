@@ -169,6 +169,10 @@ REFUSED = (
   const uint3 b = blockIdx; for (int r = 0; r < n; ++r) y[r * m + i] = a[r * m + i] + (float)b.z;""",
           "along all axes together"),
     March("short loops", "for (int r = 0; r < 3; ++r) y[r * m + i] = a[r * m + i];", "short"),
+    March("an element that is set before, and by a function behind", """
+  z[i] = 0.f; for (int r = 0; r < n; ++r) y[r * m + i] = a[r * m + i]; put(z + i, 5.f);""",
+          "a function writes z", {**ARRAYS, "z": "out float32 m"},
+          "__device__ void put(float *at, float value) { *at = value; }\n"),
     March("downwards", "for (int r = n - 1; r >= 0; --r) y[r * m + i] = a[r * m + i];", "upwards"),
 )  # fmt: skip
 SHARED = (
@@ -190,6 +194,12 @@ SHARED = (
   for (int r = 0; r < n - 1; ++r) { __syncthreads(); s[threadIdx.x] = a[r * m + i]; __syncthreads();
     y[r * m + i] = s[31 - threadIdx.x]; }
   y[(n - 1) * m + i] = s[31 - threadIdx.x];""", "behind its loop"),
+    March("shared memory that a function reads behind the loop", """
+  __shared__ float s[32];
+  for (int r = 0; r < n - 1; ++r) { __syncthreads(); s[threadIdx.x] = a[r * m + i]; __syncthreads();
+    y[r * m + i] = s[31 - threadIdx.x]; }
+  y[(n - 1) * m + i] = one(s, 31 - threadIdx.x);""", "behind its loop",
+          before="__device__ float one(const float *s, int at) { return s[at]; }\n"),
     March("what waits comes from shared memory", """
   __shared__ float s[32]; float old = 0.f;
   for (int r = 0; r < n; ++r) { __syncthreads(); s[threadIdx.x] = a[r * m + i]; __syncthreads();

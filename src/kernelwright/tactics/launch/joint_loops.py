@@ -28,7 +28,8 @@ def refuse_shared_state(subject: Subject, loop: nodes.Loop, fact: LoopFact) -> N
     if len([each for each in facts.arrays.values() if each.space == "shared" and None in each.extents]) > 1:
         raise Unfit("several names stand for the shared memory that its launch gives it")
     shared = [each for each in facts.accesses if each.space == "shared"]
-    if any(fact.index not in each.loops and each.span.start >= loop.place.span.end for each in shared):
+    outside = [each for each in shared if fact.index not in each.loops]
+    if any(each.inlined_in or each.span.start >= loop.place.span.end for each in outside):
         raise Unfit("what is shared is used behind its loop, too")
     for array in sorted({each.array for each in shared}):
         inside = [each for each in shared if each.array == array and fact.index in each.loops]

@@ -153,6 +153,8 @@ def _refuse_meetings(subject: Subject, walk: _Walk) -> None:
         element = _own_element(subject, walk, array, inside) if inside else None
         if any(each.kind != "write" for each in outside):
             raise Unfit(f"{array} is read and written outside of the loop")
+        if any(each.inlined_in for each in outside):
+            raise Unfit(f"a function writes {array}, before or behind the loop")
         sides = {(each.span.start < walk.loop.place.span.start, _side(walk, element, each)) for each in outside}
         if element is not None and any(side == "" for _, side in sides):
             raise Unfit(f"{array} may be written at one element in the loop and outside")

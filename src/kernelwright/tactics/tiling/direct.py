@@ -24,7 +24,14 @@ from kernelwright.tactics.common.launches import only_shape, refuse_aliases
 from kernelwright.tactics.tiling.copies import Copy, Found, copy_of, found_by
 from kernelwright.tactics.tiling.frame import MOST_PLACES, edited
 from kernelwright.tactics.tiling.index_text import IndexText
-from kernelwright.tactics.tiling.plain_places import early_end, is_without_effect, plainest, storing_guards
+from kernelwright.tactics.tiling.places import conditions_of_unsigned
+from kernelwright.tactics.tiling.plain_places import (
+    early_end,
+    is_without_effect,
+    plainest,
+    refuse_disguised,
+    storing_guards,
+)
 from kernelwright.tactics.tiling.tile_loops import CONVERSIONS, TileLoops, ratio_of
 
 _WIDE = frozenset(("float", "double", "int"))
@@ -70,6 +77,7 @@ def _direct(subject: Subject) -> Subject:
     refuse_unread(subject)
     refuse_arranged(subject, "contraction-tiles", "stencil-tiles", "transpose-tiles", "join-steps")
     refuse_aliases(subject)
+    refuse_disguised(subject)
     _refuse_wide(subject)
     body = subject.analysis.function.body
     own = nodes.declared_names(body) | {each.name for each in subject.analysis.function.parameters}
@@ -84,6 +92,8 @@ def _direct(subject: Subject) -> Subject:
     none = None if step.shared_bytes is None else "0"
     header = subject.header.relaunched(step.entry, grid=step.grid, block=step.block, shared_bytes=none)
     header = header if staged.whole is None else header.with_constraint("tiles", staged.whole)
+    for condition in conditions_of_unsigned(subject):
+        header = header.with_constraint("unsigned", condition)
     made = plainest(replace(subject, source=source, header=header))
     if made.analysis.facts.barriers or made.analysis.facts.opaque or any(
         each.space == "shared" and not each.is_parameter for each in made.analysis.facts.arrays.values()
@@ -343,9 +353,10 @@ class _Staged:
             line = each.span.line(self._subject.source)
             if each.kind == "unknown" or each.is_atomic:
                 raise Unfit(f"line {line}: what it does with {each.array} is not followed")
-            if each.span.start < last or any(index in self._steps for index in each.loops):
+            is_early = each.inlined_in or each.span.start < last
+            if is_early or any(index in self._steps for index in each.loops):
                 raise Unfit(f"line {line}: it stores results between barriers")
-            if any(other.array == each.array and other.span.start < last for other in outside):
+            if any(other.array == each.array and (other.inlined_in or other.span.start < last) for other in outside):
                 raise Unfit(f"line {line}: {each.array} is read before a barrier and written behind it")
 
     # -- what lies where -----------------------------------------------------------------------------

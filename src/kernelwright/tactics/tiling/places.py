@@ -334,3 +334,14 @@ def on_workload(subject: Subject, value: Polynomial, sizes: Mapping[str, int]) -
     """A value of sizes on one workload, with quotients of sizes."""
     text = expression_of(subject, plain(subject, value))
     return None if text is None else total_of(subject, text, sizes)
+
+
+def conditions_of_unsigned(subject: Subject) -> list[str]:
+    """Conditions on sizes under which comparisons of unsigned numbers hold as said, where those of workloads do."""
+    found = dict[str, None]()
+    for relation in (each for guard in subject.analysis.facts.guards for each in guard.comparisons):
+        for need in relation.needs if subject.is_as_said(relation) else ():
+            text = expression_of(subject, need)
+            if text is not None and "-" in text:
+                found[f"{text} >= 0"] = None
+    return list(found)

@@ -308,5 +308,19 @@ def is_without_effect(value: nodes.Node) -> bool:
     return True
 
 
+def refuse_disguised(subject: Subject) -> None:
+    """Functions of the file may be called like those that have no effect (`add`), and change what they are given.
+
+    Raises:
+        Unfit: one may.
+    """
+    called = {each.function for each in nodes.walk(subject.analysis.function.body) if isinstance(each, nodes.Call)}
+    for each in subject.analysis.tree.functions:
+        changes = any((one.is_reference or one.is_pointer) and not one.is_const for one in each.parameters)
+        if changes and each.name in called and _is_pure_function(each.name):
+            raise Unfit(f"{each.name} is a function of its own that may change what it is given")
+
+
 def _is_pure_function(name: str) -> bool:
-    return is_pure(name) or math_function(name) is not None or is_cached_load(name)
+    is_math = (math_function(name) or ("sincos",))[0] not in ("sincos", "sincospi")  # these store a second result
+    return is_pure(name) or is_math or is_cached_load(name)

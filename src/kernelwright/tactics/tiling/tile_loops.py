@@ -13,6 +13,7 @@ from kernelwright.analysis.facts import LoopFact
 from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
 from kernelwright.analysis.values import division_name
 from kernelwright.source import nodes
+from kernelwright.source.builtin_functions import math_function
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject
 from kernelwright.tactics.common.iteration_domain import expression_of
@@ -57,13 +58,12 @@ class TileLoops:
         ends = {span: {told for each in conditions if _DEPTH in (told := printer.joined(each)).names}
                 for span, (conditions, _, _) in found.items()}  # fmt: skip
         every = {each for told in ends.values() for each in told}
-        if len(every) != 1 or any(told and found[span][1] != "0" for span, told in ends.items()):
+        zeros = frozenset(span for span, told in ends.items() if told)
+        if len(every) != 1 or any(found[span][1] != "0" for span in zeros):
             return None
         (last,) = every
         is_reached = last.coefficient(_DEPTH) == ONE and self._reaches(named(_DEPTH) - last)
-        body = self.inner_node.body
-        is_sum = is_reached and all(_adds_nothing(self.subject, body, span) for span, told in ends.items() if told)
-        return last if is_sum else None
+        return last if is_reached and _adds_nothing(self.subject, self.inner_node.body, zeros) else None
 
     def _reaches(self, end: Polynomial) -> bool:
         """Whether both loops together make all steps before an end, on workloads of any sizes."""
@@ -154,8 +154,8 @@ def _least(subject: Subject, value: Polynomial) -> Polynomial:
 # What zeros add
 
 
-def _adds_nothing(subject: Subject, body: nodes.Statement, zero: Span) -> bool:
-    """Whether a body leaves everything as it is where the value at one place is 0."""
+def _adds_nothing(subject: Subject, body: nodes.Statement, zeros: Collection[Span]) -> bool:
+    """Whether a body leaves everything as it is where the values at some places are 0."""
     declared = [each for each in nodes.walk(body) if isinstance(each, nodes.Declarator)]
     if any(each.is_pointer or each.is_reference for each in declared):
         return False
@@ -163,7 +163,7 @@ def _adds_nothing(subject: Subject, body: nodes.Statement, zero: Span) -> bool:
     known = (nodes.Block, nodes.Declaration, nodes.Evaluate, nodes.Loop, nodes.If)
     if not all(isinstance(each, known) for each in nodes.walk(body) if isinstance(each, nodes.Statement)):
         return False
-    values = _Zeros(subject.source, zero, _zero_names(subject.source, body, own, zero))
+    values = _Zeros(subject.source, zeros, _zero_names(subject.source, body, own, zeros))
     return all(_keeps(each, own, values) for each in nodes.walk(body))
 
 
@@ -197,8 +197,8 @@ def _keeps(node: nodes.Node, own: Collection[str], values: _Zeros) -> bool:
     return True
 
 
-def _zero_names(source: str, body: nodes.Statement, own: Collection[str], zero: Span) -> set[str]:
-    """Variables of a body that hold nothing but zeros where the value at one place is 0."""
+def _zero_names(source: str, body: nodes.Statement, own: Collection[str], zeros: Collection[Span]) -> set[str]:
+    """Variables of a body that hold nothing but zeros where the values at some places are 0."""
     given: dict[str, list[nodes.Expression | None]] = {each: [] for each in own}
     for node in nodes.walk(body):
         match node:
@@ -210,7 +210,7 @@ def _zero_names(source: str, body: nodes.Statement, own: Collection[str], zero: 
                 given[nodes.root_name(operand) or ""].append(None)
     found: set[str] = set()
     for _ in range(len(given)):
-        values = _Zeros(source, zero, found)
+        values = _Zeros(source, zeros, found)
         found = {name for name, told in given.items() if told and all(map(values.is_zero, told))}
     return found
 
@@ -220,7 +220,7 @@ class _Zeros:
     """Which values are 0."""
 
     source: str
-    span: Span
+    spans: Collection[Span]
     names: Collection[str]
 
     def is_zero(self, value: nodes.Expression | None) -> bool:
@@ -229,18 +229,23 @@ class _Zeros:
             case nodes.Name(name=name):
                 return name in self.names
             case nodes.Element():
-                return value.place.span == self.span or nodes.root_name(value) in self.names
+                return value.place.span in self.spans or nodes.root_name(value) in self.names
             case nodes.Cast(operands=(inner,)) | nodes.Unary(operator="-" | "+", operand=inner):
                 return self.is_zero(inner)
             case nodes.Binary(operator="*", left=left, right=right):
                 return self.is_zero(left) or self.is_zero(right)
             case nodes.Binary(operator="+" | "-", left=left, right=right):
                 return self.is_zero(left) and self.is_zero(right)
-            case nodes.Call(function="fma" | "fmaf" | "mad", arguments=(left, right, third)):
+            case nodes.Call(function=function, arguments=(left, right, third)) if _is_fused(function):
                 return (self.is_zero(left) or self.is_zero(right)) and self.is_zero(third)
             case nodes.Call(function=function, arguments=(inner,)) if function in CONVERSIONS:
                 return self.is_zero(inner)
         return False
+
+
+def _is_fused(function: str) -> bool:
+    """Whether a function is `left * right + third`."""
+    return (math_function(function) or ("",))[0] in ("fma", "mad")
 
 
 def _added(source: str, assign: nodes.Assign) -> nodes.Expression | None:
@@ -257,6 +262,6 @@ def _added(source: str, assign: nodes.Assign) -> nodes.Expression | None:
     match assign.value:
         case nodes.Binary(operator="+", left=left, right=right) if is_own(left) or is_own(right):
             return right if is_own(left) else left
-        case nodes.Call(function="fma" | "fmaf" | "mad", arguments=(left, right, third)) if is_own(third):
+        case nodes.Call(function=function, arguments=(left, right, third)) if _is_fused(function) and is_own(third):
             return nodes.Binary(assign.value.place, "*", left, right)
     return None
