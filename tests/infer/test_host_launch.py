@@ -259,3 +259,8 @@ def test_an_array_that_the_host_sets_to_zero_is_told(host: str, is_zeroed: bool)
     found = find_launch(code, "k", ["x", "n", "m", "a"], frozenset())
     assert found is not None
     assert found.zeroed == ({"x"} if is_zeroed else set())
+
+
+def test_a_shift_by_more_than_any_number_has_bits_is_not_read() -> None:
+    code = f"{KERNEL}void f() {{ k<<<n + (1 << 100000000), 64>>>(p, n, m, 1.f); }}"
+    assert find_launch(code, "k", ["x", "n", "m", "a"], frozenset()) is None

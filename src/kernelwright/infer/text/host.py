@@ -623,7 +623,7 @@ class _Translation:
                 text, binding = self._quotient(text, binding, right)
                 continue
             if sign in ("<<", ">>"):
-                if not right.isdigit():
+                if not (right.isdigit() and len(right) <= 2):
                     raise Untranslatable(right)
                 sign, right = ("*" if sign == "<<" else "//"), str(1 << int(right))
             text, binding = f"{_bound(text, binding, 1)} {sign} {right}", 1
