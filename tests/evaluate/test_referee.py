@@ -16,8 +16,10 @@ from kernelwright.evaluate.data.datasets import Dataset, datasets_for, make_inpu
 from kernelwright.evaluate.data.freshness import fresh_inputs
 from kernelwright.evaluate.data.layout import GUARD_BYTES, BufferLayout, guarded_image, layouts_for
 from kernelwright.evaluate.data.tolerance import Allowance
+from kernelwright.evaluate.judge.jobs import LimitsJob
 from kernelwright.evaluate.judge.judgement import Defect, LaunchFolder, examine_output
 from kernelwright.evaluate.judge.referee import (
+    FRESH_FACTOR,
     REFEREE_FACTORY,
     CalibrateJob,
     Calibration,
@@ -486,6 +488,24 @@ def test_small_outputs_are_perturbed_more_often_only_where_once_does_not_do(tmp_
         got[at] += np.float32(error + whole.rtol * abs(got[at]))
         assert (bench.judge({"out": got}, LARGE).failure is None) == is_right
         assert not referee._least & {(*key, "out")}, "all perturbations were asked"
+
+
+def test_what_a_device_compares_with_knows_all_perturbations(tmp_path: Path) -> None:
+    """A candidate beyond it is out without another look, and one perturbation of a single number may change nothing."""
+    problem = DIFFERENCES.replace('"float32", shape = ["rows"] }\nx', '"float32", shape = ["1"] }\nx')
+    reference = "def differences(x, y):\n    total = (x * y).sum(keepdims=True)\n    return total - total.round(3)\n"
+    kernel = KERNEL.replace("scaled", "differences")
+    bench = Bench(tmp_path, problem=problem, kernel=kernel, reference=reference)
+    data = bench.inputs(DECLARED)
+    total = (data["x"].astype(np.float64) * data["y"]).sum(keepdims=True)
+    bench.calibrate({"out": (total - total.round(3)).astype(np.float32)})
+    limits: Any = bench.referee(LimitsJob(bench.workload.name, DECLARED))
+
+    referee: Any = bench.referee.__self__  # type: ignore[attr-defined]
+    key = (bench.workload.name, DECLARED)
+    layout = referee._layouts[bench.workload.name][0]
+    whole = referee._scales(*key, referee._entry(*key), is_whole=True)["out"]
+    assert limits["out"].atol == pytest.approx(2 * FRESH_FACTOR * referee._base(key[0], layout, whole).atol.max())
 
 
 def test_a_restored_calibration_judges_as_the_original(bench: Bench) -> None:

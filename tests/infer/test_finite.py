@@ -104,6 +104,40 @@ def test_only_arrays_that_make_results_infinite_are_narrowed(body: str, arrays: 
     assert found == narrowed(tmp_path, body), "the same text gives the same ranges"
 
 
+@pytest.mark.parametrize("body", ["c[i] = a[i] > 0 ? exp(exp(a[i])) : b[i];", "c[i] = acos(a[i]) + b[i];"])
+def test_numbers_keep_both_signs_where_results_are_finite_on_both(body: str, tmp_path: Path) -> None:
+    """Else a candidate without the branch for one of them would be right."""
+    ((array, (low, high)),) = ((name, bounds) for name, bounds in ranges(narrowed(tmp_path, body)).items() if bounds)
+    assert array == "a"
+    assert low < 0 < high
+
+
+def test_a_product_does_not_vanish_where_a_range_keeps_it(tmp_path: Path) -> None:
+    """Else whatever writes zeros would be right."""
+    body = "float p = 1; for (int j = 0; j < m; j++) p *= a[i * m + j]; c[i] = p * b[i];"
+    source = ONE.format(body=body)
+    found = with_finite_results(inferred(tmp_path, source, "n=500", "m=300"))
+    ((low, high),) = (bounds for bounds in ranges(found).values() if bounds)
+    assert low**300 > 1e-38
+    assert high**300 < 1e38
+    nothing = with_finite_results(inferred(tmp_path, ONE.format(body="c[i] = 0 * a[i] / b[i];"), "n=500", "m=4"))
+    assert ranges(nothing).keys() == {"b"}, "what is always 0 is narrowed as before"
+
+
+@pytest.mark.parametrize("body", ["c[i] = max(a[i]) / b[i];", "c[i] = clamp(a[i]) / b[i];", "c[i] = fma(a[i], b[i]);"])
+def test_a_function_with_too_few_values_is_not_followed(body: str, tmp_path: Path) -> None:
+    before = inferred(tmp_path, ONE.format(body=f"{body} c[i] /= b[i];"), "n=500", "m=40")
+    assert with_finite_results(before) is before
+
+
+def test_more_blocks_than_any_grid_has_are_not_followed(tmp_path: Path) -> None:
+    source = "__global__ void k(const float *a, float *c, int n) {\n"
+    source += "  int i = blockIdx.x * 32 + threadIdx.x; if (i < n) c[i] = sqrtf(a[i]);\n}\n"
+    source += "void f(float *a, float *c, int n) { k<<<99999999999999999999, 32>>>(a, c, n); }\n"
+    before = inferred(tmp_path, source, "n=500", name="k.cu")
+    assert with_finite_results(before) is before
+
+
 def test_only_the_variance_of_an_optimiser_is_positive_and_the_file_says_so(tmp_path: Path) -> None:
     found = with_finite_results(inferred(tmp_path, ADAM, "n=1000"))
     assert ranges(found) == {"v": (0.25, 0.75)}

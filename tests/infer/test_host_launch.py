@@ -246,6 +246,12 @@ def test_structures_that_macros_name_stay_and_others_of_the_host_go() -> None:
         ("cudaMemset(p, 0, 4 * n); fill<<<n, 64>>>(p);", False),
         ("cudaMemset(p, 0, 4 * n); cudaMemcpy(p, host, 4 * n, cudaMemcpyHostToDevice);", False),
         ("cudaMemset(q, 0, 4 * n);", False),
+        ("cudaMemset(p, 0, 4 * n); k<<<n, 64>>>(p, n, m, 1.f);", False),
+        ("cudaMemset(p, 0, 4 * n); for (int r = 0; r < 9; r++)", False),
+        ("cudaMemset(p, 0, 4 * n); for (int r = 0; r < 9; r++) { if (r) { }", False),
+        ("cudaMemset(p, 0, 4 * n); do { run();", False),
+        ("for (int r = 0; r < 9; r++) { cudaMemset(p, 0, 4 * n); if (r) {}", True),
+        ("cudaMemset(p, 0, 4 * n); for (int r = 0; r < 9; r++) { host[r] = 0; }", True),
     ],
 )
 def test_an_array_that_the_host_sets_to_zero_is_told(host: str, is_zeroed: bool) -> None:
@@ -253,3 +259,8 @@ def test_an_array_that_the_host_sets_to_zero_is_told(host: str, is_zeroed: bool)
     found = find_launch(code, "k", ["x", "n", "m", "a"], frozenset())
     assert found is not None
     assert found.zeroed == ({"x"} if is_zeroed else set())
+
+
+def test_a_shift_by_more_than_any_number_has_bits_is_not_read() -> None:
+    code = f"{KERNEL}void f() {{ k<<<n + (1 << 100000000), 64>>>(p, n, m, 1.f); }}"
+    assert find_launch(code, "k", ["x", "n", "m", "a"], frozenset()) is None

@@ -438,6 +438,29 @@ def test_what_is_only_added_to_starts_at_zero_where_the_host_sets_it_so(
     check_loads(found.file, found.entry, files_of(found)[0])
 
 
+@pytest.mark.parametrize(
+    ("main", "is_zeroed"),
+    [
+        ("ZERO for (int r = 0; r < 5; r++) { run(bins, sums, data, n); }", False),
+        ("ZERO for (int r = 0; r < 5; r++) run(bins, sums, data, n);", False),
+        ("for (int r = 0; r < 5; r++) { ZERO run(bins, sums, data, n); }", True),
+        ("ZERO for (int r = 0; r < 5; r++) { } run(bins, sums, data, n);", True),
+        ("for (int r = 0; r < 5; r++) { ZERO while (go) { run(bins, sums, data, n); } }", False),
+        ("ZERO for (int r = 0; r < 5; r++) { zeroed(bins, sums, data, n); }", True),
+    ],
+)
+def test_rounds_of_a_loop_that_sets_nothing_to_zero_add_to_what_the_round_before_left(
+    main: str, is_zeroed: bool, tmp_path: Path
+) -> None:
+    """Else a candidate that stores where it should add would be right, and wrong in the program."""
+    zero = "cudaMemset(bins, 0, 256 * sizeof(unsigned));"
+    more = "void zeroed(unsigned *b, float *s, unsigned char *d, int n) { cudaMemset(b, 0, 1024); run(b, s, d, n); }\n"
+    text = COUNTED.replace("BEFORE", "").replace("int main", more + "int main")
+    (tmp_path / "main.cu").write_text(text.replace("  run(bins, sums, data, n);", main.replace("ZERO", zero)))
+    found = infer_program(tmp_path, (".cu",))
+    assert next(each for each in found.arguments if each.name == "bins").values == ("zeros" if is_zeroed else "random")
+
+
 def test_one_kernel_of_a_file_starts_from_what_the_host_of_that_file_zeroes(tmp_path: Path) -> None:
     source = COUNTED.replace("{ count<<<", "{ cudaMemset(b, 0, 1024); count<<<").replace("BEFORE", "")
     (tmp_path / "count.cu").write_text(source)

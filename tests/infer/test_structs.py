@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from kernelwright.infer.inference import Given, infer
 from kernelwright.infer.model import Inferred
 from kernelwright.infer.problem_files import check_loads, files_of, write_files
 from kernelwright.infer.program import infer_program
-from kernelwright.infer.text.structs import structures_of, with_members
+from kernelwright.infer.text.structs import structures_of, with_launched_members, with_members
 from kernelwright.infer.words import read_words
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.reference import call_reference
@@ -44,6 +45,7 @@ def inferred(folder: Path, source: str, *words: str, name: str = "k.cu") -> Infe
         "template <typename T> struct Shaped { T rows; };\nusing Shape = Shaped<int>;",
         "struct Shape { int rows; Unknown other; };",
         "struct Shape { int rows; }; int shape_rows;",
+        "struct Shape { unsigned rows : 3; };",
     ],
 )
 def test_a_structure_whose_members_can_be_no_arguments_is_refused_as_before(shape: str, tmp_path: Path) -> None:
@@ -120,6 +122,62 @@ def test_a_structure_that_changes_is_read_from_its_copy(change: str) -> None:
     source = "struct S { int n; };\n__device__ void change(S &s) { s.n = 2; }\n"
     source += f"__global__ void k(float *y, S s) {{ {change} other(s); y[0] = s.n; }}\n"
     assert "y[0] = s.n;" in with_members(source, "cuda", structures_of(source, "cuda"))
+
+
+LIST = "struct S { int n; int a[3]; const int *q; __device__ void up() { n++; } };\ntypedef S Other;\n"
+LIST += "template <class T> __device__ void change(T &t) { t.n = 5; }\n#define SET s.n = 3\n"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "s.a[s.q[0]] = 3;", "s.a[i]++;", "--(s.a[i]);", "(s).n = 3;", "(s.n) = 3;", "SET;", "s.up();", "change(s);",
+        "auto &r = s; r.n = 3;", "int &r = s.n; r = 3; g(s);", "int *p = s.a; p[2] = 3;", "fill(s.a);",
+        "if (i) { Other t, s; use(s.n); }", "auto f = [](Other s) { return s.n; };", "for (auto s : list) use(s.n);",
+    ],
+)  # fmt: skip
+def test_no_change_of_a_structure_is_missed_by_reading_its_arguments(change: str) -> None:
+    source = LIST + f"__global__ void k(int *y, S s, int i) {{ {change} y[0] = s.n + s.a[2]; }}\n"
+    text = with_members(source, "cuda", structures_of(source, "cuda"))
+    assert f"s.q = s_q; {change} y[0] = s.n + s.a[2]; }}" in text
+
+
+def test_a_member_is_found_by_its_address_in_a_structure_alone() -> None:
+    source = "__global__ void k(float *y, const float3 d, int i) { y[i] = (&d.x)[i] + d.y; }\n"
+    text = with_members(source, "cuda", structures_of(source, "cuda"))
+    assert "float3 d; d.x = d_x; d.y = d_y; d.z = d_z; y[i] = (&d.x)[i] + d.y;" in text
+
+
+def test_macros_find_the_structure_that_they_name() -> None:
+    source = "struct S { int n; };\n#define COUNT (s.n)\n__global__ void k(float *y, S s) { y[0] = COUNT; }\n"
+    assert "{ S s; s.n = s_n; y[0] = COUNT; }" in with_members(source, "cuda", structures_of(source, "cuda"))
+
+
+def test_a_member_behind_a_comparison_is_one_and_one_of_something_else_is_none() -> None:
+    source = "struct S { int n; };\n__global__ void k(T *y, S s) { if (y[0]>s.n) y[1] = y->s.n + y[0] . s.n; }\n"
+    text = with_members(source, "cuda", structures_of(source, "cuda"))
+    assert "if (y[0]>s_n) y[1] = y->s.n + y[0] . s.n; }" in text
+
+
+def test_members_of_two_structures_have_names_of_their_own() -> None:
+    source = "struct A { int b_n; };\nstruct B { int n; };\n__global__ void k(float *y, A a, B a_b) { y[0] = a.b_n; }\n"
+    ((count, own),) = structures_of(source, "cuda").values()
+    assert count == 3
+    assert list(own) == [1]
+
+
+@pytest.mark.parametrize(
+    ("passed", "members"),
+    [
+        ("S{4, n}", "4, n"), ("{4, n}", "4, n"), ("S{.n = 4, .m = n}", "4, n"), ("make_s(4, n)", "s_n, s_m"),
+        ("S{.m = 4, .n = n}", "s_n, s_m"), ("(S){4, n}", "s_n, s_m"), ("(t)", "s_n, s_m"), ("S{1, 2, 3}", "s_n, s_m"),
+    ],
+)  # fmt: skip
+def test_what_a_launch_makes_a_structure_of_is_read_where_no_function_does_it(passed: str, members: str) -> None:
+    source = "struct S { int n; int m; };\nS make_s(int m, int n) { return S{n, m}; }\n"
+    source += f"__global__ void k(float *y, S s) {{}}\nvoid f() {{ k<<<1, 32>>>(y, {passed}); }}\n"
+    text = with_launched_members(source, structures_of(source, "cuda"))
+    assert re.sub(r" +", " ", text.rpartition(">>>")[2]) == f"(y, {members}); }}\n"
 
 
 def test_a_structure_that_is_const_is_read_from_its_arguments_although_it_is_passed_on() -> None:

@@ -29,10 +29,11 @@ from kernelwright.tactics.recognised.replay.block import BlockReplay, CallFrame
 from kernelwright.tactics.recognised.replay.values import Address, Numbers, Value, arbitrary, is_float_type
 
 RANGES = (
-    (0.25, 0.75), (1.25, 1.75), (-0.0625, 0.0625), (0.015625, 0.0625), (-0.75, -0.25), (0.99, 1.01), (1e-4, 2e-4)
+    (-0.75, 0.75), (0.25, 0.75), (1.25, 1.75), (-0.0625, 0.0625), (0.015625, 0.0625), (-0.75, -0.25), (0.99, 1.01),
+    (1e-4, 2e-4),
 )  # fmt: skip
-"""Tried in this order: positive; above 1 (`log`, `acosh`); small (`exp`, recurrences); both; negative; near 1; parts of
-a whole, as of a distribution."""
+"""Tried in this order: of both signs, which branches ask for; positive; above 1 (`log`, `acosh`); small (`exp`,
+recurrences); small and positive; negative; near 1; parts of a whole, as of a distribution."""
 
 _CONTENTS = ("declared", "large", "negative", "sparse", "constant")
 """What hostile datasets do to floats, as far as it decides whether results are finite."""
@@ -40,6 +41,7 @@ _STEPS_OF_A_BLOCK = 8_000
 _MOST_STEPS = 200_000
 """Of all blocks together, until ranges are found and again to free arrays: about half a second."""
 _MOST_THREADS = 1024
+_MOST_BLOCKS = 2**31 - 1
 _INTEGERS = (-100, 100)
 """As datasets draw them where nothing is declared."""
 _SAFE = frozenset((
@@ -94,23 +96,30 @@ def _is_free(argument: InferredArgument) -> bool:
     return is_read and not argument.file and argument.bounds is None and argument.values == "random"
 
 
+def _helps(found: _Followed, ranges: Mapping[str, _Range]) -> bool:
+    try:
+        return not found.first_infinite(ranges)
+    except Unfit:
+        return False
+
+
 def _narrowed(found: _Followed, free: Sequence[str]) -> dict[str, _Range] | None:
-    """The first ranges that help, for as few arrays as possible; None: none does."""
+    """The first ranges that help, for as few arrays as possible; None: none does.
 
-    def helps(ranges: Mapping[str, _Range]) -> bool:
-        try:
-            return not found.first_infinite(ranges)
-        except Unfit:
-            return False
-
-    chosen = next((each for each in RANGES if helps(dict.fromkeys(free, each))), None)
+    Those on which products vanish are taken only where no others help: there whatever writes zeros would be right.
+    """
+    for found.may_vanish in (False, True):
+        chosen = next((each for each in RANGES if _helps(found, dict.fromkeys(free, each))), None)
+        if chosen is not None:
+            break
+        found.left = _MOST_STEPS
     if chosen is None:
         return None
     found.left = _MOST_STEPS
     kept = dict.fromkeys(free, chosen)
     for name in free:
         fewer = {other: own for other, own in kept.items() if other != name}
-        if fewer and helps(fewer):
+        if fewer and _helps(found, fewer):
             kept = fewer
     return kept
 
@@ -126,6 +135,8 @@ class _Followed:
     """Whether the reference computes in doubles."""
     starts_infinite: bool
     left: int
+    may_vanish: bool = True
+    """Whether results may all be as good as 0."""
 
     @classmethod
     def of(cls, inferred: Inferred) -> _Followed | None:
@@ -146,6 +157,8 @@ class _Followed:
     def first_infinite(self, ranges: Mapping[str, _Range]) -> str:
         """The first array with a result that is not finite, where inputs are drawn from `ranges`; empty: none is.
 
+        Or with none but such as are 0 in its type, unless they may vanish.
+
         Raises:
             Unfit: a kernel is not followed, or no steps are left.
         """
@@ -156,6 +169,17 @@ class _Followed:
                     found = self._first_of_block(step, place, _Drawn(self.inferred, ranges, content), kept)
                     if found:
                         return found
+                found = "" if self.may_vanish or content != "declared" else self._first_vanished(kept)
+                if found:
+                    return found
+        return ""
+
+    def _first_vanished(self, kept: Mapping[str, Mapping[int, float]]) -> str:
+        """The first array that was written with nothing but what is 0 in its type."""
+        for each in self.inferred.arguments:
+            values = kept.get(each.name, {}).values() if each.dtype.kind == "float" else ()
+            if values and max(map(abs, values)) < 1 / largest_finite(each.dtype):
+                return each.name
         return ""
 
     def _first_of_block(
@@ -190,8 +214,8 @@ class _Followed:
     ) -> BlockReplay:  # fmt: skip
         grid, block = self._extents(step.grid), self._extents(step.block)
         threads = math.prod(block)
-        if min(*grid, *block) < 1 or threads > _MOST_THREADS or self.left <= 0:
-            raise Unfit("its blocks are too large, or no steps are left")
+        if min(*grid, *block) < 1 or max(grid) > _MOST_BLOCKS or threads > _MOST_THREADS or self.left <= 0:
+            raise Unfit("its grid or its blocks are too large, or no steps are left")
         values = {own: _value(each, self.inferred.sizes) for own, each in given.items()}
         run = BlockReplay(
             self.tree, function, _place_words(grid, block, place), threads, values, 0,

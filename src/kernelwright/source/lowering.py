@@ -117,7 +117,8 @@ class Lowering:
                 constants[self.expressions.text(child.child_by_field_name("declarator"))] = self.expressions.text(value)
             elif child.type == "field_declaration" and child.child_by_field_name("default_value") is None:
                 declared = self._declaration(child)
-                is_plain = is_plain and isinstance(declared, nodes.Declaration)
+                has_bits = any(each.type == "bitfield_clause" for each in child.children)
+                is_plain = is_plain and isinstance(declared, nodes.Declaration) and not has_bits
                 fields += declared.declarators if isinstance(declared, nodes.Declaration) else ()
             elif child.type not in ("comment", "access_specifier"):
                 is_plain = False

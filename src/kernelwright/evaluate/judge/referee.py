@@ -402,7 +402,8 @@ class _Referee:
         known = self._allowance(job.workload, job.dataset, layout)
         if known.origin != "derived" or known.by_class:
             return known
-        base_entry, is_whole = self._entry(job.workload, job.dataset), entry is not None
+        base_entry = self._entry(job.workload, job.dataset)
+        is_whole = entry is not None or isinstance(job, LimitsJob)  # whoever is beyond limits is not asked about again
         there = self._scales(job.workload, job.dataset, base_entry, is_whole=is_whole)[layout.argument]
         here = natural_scale(expected, (), crew=self._crew)
         if entry is not None:

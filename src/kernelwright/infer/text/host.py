@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelwright.errors import KernelwrightError
 from kernelwright.problem.dtypes import dtype_of_c_type, is_vector_c_type
@@ -72,7 +72,9 @@ def find_launch(
     code = with_chevrons(without_texts(masked(source), source))
     found = [*_chevrons(code, kernel, parameters, said, types or {}), *_enqueues(code, kernel, said | set(parameters))]
     distinct = {(each.grid, each.block, each.shared_bytes): each for each in reversed(found)}
-    return next(iter(distinct.values())) if len(distinct) == 1 else None
+    if len(distinct) != 1:
+        return None
+    return replace(found[0], zeroed=frozenset.intersection(*(each.zeroed for each in found)))
 
 
 def _chevrons(
@@ -169,12 +171,29 @@ def _passed(actuals: Sequence[str], parameters: Sequence[str], code: str) -> tup
 
 ZEROING = re.compile(r"\b(?:cuda|hip)Memset(?:Async)?\s*\(\s*(?:\([^()]*\)\s*)?(\w+)\s*,\s*0(?:x0+)?\s*,[^;]*;")
 """A call that sets an array to 0."""
+_LOOP = re.compile(r"\b(?:for|while)\s*\(|\bdo(?=\s*\{)")
+_OPENED = re.compile(r"\s*\{")
 
 
 def _is_zeroed(array: str, before: str) -> bool:
-    """Whether the last that the code says of an array is that it is 0."""
+    """Whether the last that the code says of an array is that it is 0, anew wherever it goes on to the end again."""
     places = [found.start() for found in re.finditer(rf"\b{re.escape(array)}\b", before)]
-    return any(found[1] == array and found.start(1) == places[-1] for found in ZEROING.finditer(before))
+    calls = (found for found in ZEROING.finditer(before) if found[1] == array and found.start(1) == places[-1])
+    call = next(calls, None)
+    return call is not None and call.start() > (loop_around(before) or 0)
+
+
+def loop_around(before: str) -> int | None:
+    """Where the innermost loop begins in which a text ends; None: it ends in none."""
+    place = None
+    for found in _LOOP.finditer(before):
+        head = matching(before, found.end() - 1) if found[0].endswith("(") else found.end()
+        body = None if head is None else _OPENED.match(before, head)
+        if head is None or (body is None and before[head:].strip()):
+            continue
+        if body is None or matching(before, body.end() - 1) is None:
+            place = found.start()
+    return place
 
 
 def _integers(actuals: Sequence[str], parameters: Sequence[str], reader: HostReader) -> dict[str, str]:
@@ -604,7 +623,7 @@ class _Translation:
                 text, binding = self._quotient(text, binding, right)
                 continue
             if sign in ("<<", ">>"):
-                if not right.isdigit():
+                if not (right.isdigit() and len(right) <= 2):
                     raise Untranslatable(right)
                 sign, right = ("*" if sign == "<<" else "//"), str(1 << int(right))
             text, binding = f"{_bound(text, binding, 1)} {sign} {right}", 1

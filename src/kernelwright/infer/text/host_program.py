@@ -17,6 +17,7 @@ from kernelwright.infer.text.host import (
     HostReader,
     Untranslatable,
     extents_of_enqueue,
+    loop_around,
     split_commas,
     with_sizes,
     without_casts,
@@ -108,6 +109,8 @@ class HostProgram:
     """What was passed to the calls that allocate arrays, and where."""
     zeroed: set[str] = field(default_factory=set)
     """Arrays that were set to 0 before any launch got them, and to nothing else."""
+    _fillings: dict[str, _Frame] = field(default_factory=dict)
+    """By array, where it was set to 0 last."""
     _launched: set[str] = field(default_factory=set)
     """Arrays that launches got."""
 
@@ -147,6 +150,7 @@ class HostProgram:
                 passed = self._passed(self.code.find("(", self.code.find(">>>", opening)))
                 instance = self._in_numbers(self.instance(found[2] or self._deduced(here, name, passed), here), here)
                 launch = replace(self._chevron(here, name, opening + 1), instance=instance)
+                self.zeroed -= {each for each in launch.actuals if not self._is_filled_before(each, here)}
                 self._launched.update(launch.actuals)
                 yield launch
             elif name == "clEnqueueNDRangeKernel":
@@ -184,6 +188,7 @@ class HostProgram:
         array = _Reader(self, frame).origin(_CAST.sub("", passed[0]).strip().lstrip("&")) if len(passed) > 2 else ""
         if "Memset" in call and re.fullmatch(r"0(?:x0+)?", passed[1]) and array not in self._launched:
             self.zeroed.add(array)
+            self._fillings[array] = frame
         elif array not in self._launched:
             self.zeroed.discard(array)
 
@@ -272,13 +277,24 @@ class HostProgram:
             return reader.number(bare) or reader.origin(bare)
 
     def _is_in_loop(self, frame: _Frame) -> bool:
-        before = self.code[frame.start : frame.at]
-        for found in re.finditer(r"\b(?:for|while)\s*\(", before):
-            head = matching(before, found.end() - 1)
-            body = None if head is None else re.match(r"\s*\{", before[head:])
-            if head is not None and body is not None and matching(before, head + body.end() - 1) is None:
-                return True
-        return frame.caller is not None and self._is_in_loop(frame.caller)
+        return self._loop_around(frame) is not None
+
+    def _loop_around(self, frame: _Frame) -> tuple[_Frame, int] | None:
+        """The innermost loop around a place: the call in which it stands, and where it begins there."""
+        begin = loop_around(self.code[frame.start : frame.at])
+        if begin is not None:
+            return frame, frame.start + begin
+        return None if frame.caller is None else self._loop_around(frame.caller)
+
+    def _is_filled_before(self, array: str, frame: _Frame) -> bool:
+        """Whether an array that was set to 0 is so whenever a launch begins: a loop around that sets it anew."""
+        filled, loop = self._fillings.get(array), self._loop_around(frame)
+        if filled is None or loop is None:
+            return filled is not None
+        around, begin = loop
+        while filled is not None and filled.depth > around.depth:
+            filled = filled.caller
+        return filled is not None and filled.start == around.start and filled.at > begin
 
 
 class _Reader(HostReader):

@@ -593,7 +593,10 @@ class BlockReplay:
             raise Unfit(f"it is not known what {name} does")
         values = [self.number(each, frame, mask) for each in node.arguments]
         own = None if known is None else self.more_functions.get(known[0])
-        return computed(name, values) if own is None else own(*values)
+        try:
+            return computed(name, values) if own is None else own(*values)
+        except TypeError as error:
+            raise Unfit(f"{name} of {len(values)} values") from error
 
     def _called(self, function: nodes.Function, node: nodes.Call, frame: CallFrame, mask: Numbers) -> Value:
         scope: dict[str, _Variable] = {}
