@@ -23,7 +23,7 @@ from kernelwright.backend.interpreter.session import limit_memory, start_interpr
 from kernelwright.errors import Location, ReferenceFailed
 from kernelwright.modules.triton.trials import is_block, other_sizes, other_values, tried_values
 from kernelwright.modules.triton.without_gpu import on_host, pretend_gpu
-from kernelwright.problem.user_code import blamed_on_user, place_of
+from kernelwright.problem.user_code import blamed_on_user, causes_of, place_of
 from kernelwright.source.triton.reading import OPTIONS, TritonKernel, read_triton
 
 FACTORY = f"{__name__}:make_watch"
@@ -283,10 +283,8 @@ class _Watch:
         return result
 
     def _failed(self, kernel: Any, error: Exception) -> ReferenceFailed:
-        root: BaseException = error
-        while root.__cause__ is not None:  # one for each function that was called
-            root = root.__cause__
-        told = str(root)
+        *_, root = causes_of(error)  # one for each function that was called
+        told = str(root) or type(root).__name__
         told = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}..."
         hint = "correct that line, or give the launching function arguments that the kernel takes"
         if "leaves the memory" in told:
