@@ -86,9 +86,23 @@ def _give_again(module: ModuleType, file: Path) -> None:
     loader.exec_module = execute_or_give  # type: ignore[method-assign, assignment]
 
 
+def _pruned(tuner: Any, given: dict[str, Any]) -> list[Any]:
+    """The configurations from which an autotuner chooses; of a single one it asks nothing."""
+    if len(tuner.configs) == 1:
+        return list(tuner.configs)
+    try:
+        return list(tuner.prune_configs(given))
+    except Exception:
+        if tuner.perf_model is None:
+            raise
+    tuner.perf_model = None  # it may ask what only a GPU answers, and all that it leaves out is slow
+    return list(tuner.prune_configs(given))
+
+
 def _prepare(tuner: Any, config: Any, given: dict[str, Any]) -> None:
-    """What an autotuner does before it launches a configuration that it has chosen."""
-    tuner.pre_hook(given, reset_only=True)
+    """What an autotuner does before it launches a configuration that it has chosen, or the only one."""
+    if len(tuner.configs) > 1:
+        tuner.pre_hook(given, reset_only=True)
     if config.pre_hook is not None:
         config.pre_hook(given)
 
@@ -202,7 +216,7 @@ class _Watch:
         def first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
             """The first configuration: nothing can be timed here."""
             name, tuner.nargs = tuner.base_fn.__name__, dict(zip(tuner.arg_names, args, strict=False))
-            kept = tuner.prune_configs(kwargs)
+            kept = _pruned(tuner, kwargs)
             rest = [each for each in tuner.configs if each not in kept]
             self._configs[name] = [each.all_kwargs() for each in (*kept, *rest)]
             given = {**tuner.nargs, **kwargs, **kept[0].all_kwargs()}
