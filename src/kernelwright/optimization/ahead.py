@@ -25,13 +25,13 @@ def work_ahead(agent: Agent, task: Task, sources: Sequence[Written], *, searcher
         sources: of the first nodes, the baseline first.
         searcher: its name.
     """
-    plans: list[Callable[[], object]] = []
+    works: list[Callable[[], object]] = []
     if isinstance(agent, RulesAgent):
-        plans = [functools.partial(agent.plan_ahead, task, each) for each in sources]
-        plans += [functools.partial(_plan_lifted, agent, task, each) for each in sources[:1]]
-    modules = SEARCHER_MODULES if searcher in ("auto", "surrogate") else ()
-    imports = (functools.partial(importlib.import_module, each) for each in modules)
-    return [functools.partial(_try, each) for each in (*plans, *imports)]
+        works += [functools.partial(agent.plan_ahead, task, each) for each in sources]
+        works += [functools.partial(_plan_lifted, agent, task, each) for each in sources[:1]]
+    if searcher in ("auto", "surrogate"):
+        works += [functools.partial(importlib.import_module, each) for each in SEARCHER_MODULES]
+    return [functools.partial(_try, each) for each in works]
 
 
 def _try(work: Callable[[], object]) -> None:
