@@ -86,7 +86,7 @@ def other_sizes(given: Mapping[str, Any], constants: Mapping[str, Any]) -> Itera
     """Each whole argument a little larger and smaller, doubled, halved, and such that some blocks divide it."""
     for name, value in given.items():
         if type(value) is int and value > 1 and name not in constants and name not in OPTIONS:
-            divided = (3 << by for by in range(2, 12))
+            divided = (odd << by for odd in (1, 3) for by in range(2, 12))
             yield from ({name: other} for other in (value + 1, value - 1, 2 * value, value // 2, 1 << 16, *divided))
 
 
