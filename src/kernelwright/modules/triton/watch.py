@@ -22,7 +22,7 @@ from kernelwright.backend.interpreter.accesses import accesses
 from kernelwright.backend.interpreter.session import limit_memory, start_interpreter
 from kernelwright.errors import Location, ReferenceFailed
 from kernelwright.modules.triton.trials import is_block, other_sizes, other_values, tried_values
-from kernelwright.modules.triton.without_gpu import on_host, pretend_gpu
+from kernelwright.modules.triton.without_gpu import on_host, prepare, pretend_gpu, pruned
 from kernelwright.problem.user_code import blamed_on_user, causes_of, place_of
 from kernelwright.source.triton.reading import OPTIONS, TritonKernel, read_triton
 
@@ -84,27 +84,6 @@ def _give_again(module: ModuleType, file: Path) -> None:
         vars(other).update({name: value for name, value in vars(module).items() if not name.startswith("__")})
 
     loader.exec_module = execute_or_give  # type: ignore[method-assign, assignment]
-
-
-def _pruned(tuner: Any, given: dict[str, Any]) -> list[Any]:
-    """The configurations from which an autotuner chooses; of a single one it asks nothing."""
-    if len(tuner.configs) == 1:
-        return list(tuner.configs)
-    try:
-        return list(tuner.prune_configs(given))
-    except Exception:
-        if tuner.perf_model is None:
-            raise
-    tuner.perf_model = None  # it may ask what only a GPU answers, and all that it leaves out is slow
-    return list(tuner.prune_configs(given))
-
-
-def _prepare(tuner: Any, config: Any, given: dict[str, Any]) -> None:
-    """What an autotuner does before it launches a configuration that it has chosen, or the only one."""
-    if len(tuner.configs) > 1:
-        tuner.pre_hook(given, reset_only=True)
-    if config.pre_hook is not None:
-        config.pre_hook(given)
 
 
 class _Enough(BaseException):
@@ -216,12 +195,12 @@ class _Watch:
         def first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
             """The first configuration: nothing can be timed here."""
             name, tuner.nargs = tuner.base_fn.__name__, dict(zip(tuner.arg_names, args, strict=False))
-            kept = _pruned(tuner, kwargs)
+            kept = pruned(tuner, kwargs)
             rest = [each for each in tuner.configs if each not in kept]
             self._configs[name] = [each.all_kwargs() for each in (*kept, *rest)]
             given = {**tuner.nargs, **kwargs, **kept[0].all_kwargs()}
             self._zeroed[name] = self._zeroed_by(tuner, kept[0], given)
-            _prepare(tuner, kept[0], given)
+            prepare(tuner, kept[0], given)
             return tuner.fn.run(*args, **kwargs, **kept[0].all_kwargs())
 
         interpreter.InterpretedFunction.run = run
@@ -233,7 +212,7 @@ class _Watch:
         filled = {name: self._copied(each) for name, each in given.items() if isinstance(each, self._torch.Tensor)}
         for each in filled.values():
             each.fill_(3)
-        _prepare(tuner, config, {**given, **filled})
+        prepare(tuner, config, {**given, **filled})
         return frozenset(name for name, each in filled.items() if each.numel() and not bool(each.any()))
 
     def _is_wanted(self, kernel: str) -> bool:
