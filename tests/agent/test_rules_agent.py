@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from kernelwright.agent.rules.landscape import findings
 from kernelwright.agent.rules.subjects import subject_of
 from kernelwright.agent.written import written_template
 from kernelwright.errors import InfrastructureError
+from kernelwright.optimization import ahead
 from kernelwright.optimization.ahead import work_ahead
 from kernelwright.problem.config import Config
 from kernelwright.search.base import Observation
@@ -159,6 +161,20 @@ def test_planning_ahead_tells_no_failure_and_the_plan_that_is_asked_for_does(loa
         work()
     with pytest.raises(InfrastructureError, match="MemoryError"):
         agent.plan(context)
+
+
+def test_a_library_that_does_not_fit_is_not_told_ahead(
+    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NumPy of another version than one was built for raises ValueError, not ImportError."""
+    for name, text in (("unfit", "raise ValueError('numpy.dtype size changed')"), ("fit", "")):
+        (tmp_path / f"{name}_library.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(ahead, "SEARCHER_MODULES", ("unfit_library", "fit_library"))
+    context = plan_context(loaded)
+    for work in ahead.work_ahead(RulesAgent([]), context.task, [context.written], searcher="auto"):
+        work()
+    assert "fit_library" in sys.modules
 
 
 def test_an_unknown_idea_is_declined(loaded: Loaded) -> None:

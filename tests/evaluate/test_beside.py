@@ -79,6 +79,41 @@ def test_so_does_an_error() -> None:
     assert not late
 
 
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_an_interrupt_waits_for_nothing(is_ending: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time limit interrupts once, also what waits for the end of what is under way."""
+    done: list[str] = []
+    is_begun, may_end = threading.Event(), threading.Event()
+    plain = threading.Thread.join
+
+    def join(thread: threading.Thread, timeout: float | None = None) -> None:
+        if thread.name == "beside":
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        plain(thread, timeout)
+
+    def work() -> None:
+        is_begun.set()
+        may_end.wait(LONG_S)
+        done.append("first")
+
+    def interrupted() -> None:
+        with done_beside([work, lambda: done.append("second")]) as end:
+            assert is_begun.wait(LONG_S)
+            if is_ending:
+                monkeypatch.setattr(threading.Thread, "join", join)
+                end()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not done
+    (thread,) = (each for each in threading.enumerate() if each.name == "beside")
+    may_end.set()
+    thread.join(LONG_S)
+    assert done == ["first"]
+
+
 @contextmanager
 def running(folder: Path, *, is_gpu: bool) -> Iterator[tuple[LocalRunner, TuningProblem]]:
     machine, subject = LocalMachine(), TuningProblem.load(folder)

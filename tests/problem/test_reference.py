@@ -97,6 +97,23 @@ def test_an_exception_is_reported_at_the_users_innermost_line(tmp_path: Path) ->
     assert (error.location.file.name, error.location.line) == ("reference.py", 4)
 
 
+@pytest.mark.parametrize("cause", ["error", "ValueError('of another')"])
+def test_an_exception_that_is_its_own_cause_is_reported_as_any_other(cause: str, tmp_path: Path) -> None:
+    """`raise error from error` is legal."""
+    text = f"""import json
+def f(x, z):
+    try:
+        json.loads("{{")
+    except ValueError as error:
+        cause = {cause}
+        cause.__cause__ = error
+        raise error from cause
+"""
+    error = fails(tmp_path, text, "raised JSONDecodeError: Expecting property name")
+    assert error.location is not None
+    assert error.location.line == 4
+
+
 def test_leaving_the_process_is_an_exception_too(tmp_path: Path) -> None:
     fails(tmp_path, "import sys\ndef f(x):\n    sys.exit(0)\n", "raised SystemExit: 0")
     fails(tmp_path, "def f(x):\n    raise KeyboardInterrupt\n", "raised KeyboardInterrupt")

@@ -21,8 +21,9 @@ from kernelwright.tuning.settings import TuneSettings
 class Deviceless(LocalMachine):
     """A machine that says what it was asked for, and has no device."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception) -> None:
         super().__init__()
+        self.error = error
         self.told: list[str] = []
         self.files: list[Path] = []
         self.early: list[EarlyStart] = []
@@ -39,15 +40,16 @@ class Deviceless(LocalMachine):
     def device(self, selector: str | None, language: Language) -> DeviceInfo:
         self.told.append("device")
         assert not self.early[0].desk.is_closed
-        raise UsageError("no device fits")
+        raise self.error
 
 
+@pytest.mark.parametrize("error", [UsageError("no device fits"), OSError("no process can be started")])
 def test_the_referee_starts_while_devices_are_looked_for_and_ends_when_there_is_none(
-    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    machine = Deviceless()
-    with pytest.raises(UsageError, match="no device fits"):
+    machine = Deviceless(error)
+    with pytest.raises(type(error), match=str(error)):
         optimize(plain, machine=machine)
     assert machine.told == ["expecting opencl", "device"]
     assert machine.files[0].is_relative_to(tmp_path / "runs"), "the files that the run has frozen"

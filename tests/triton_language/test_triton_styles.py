@@ -156,6 +156,40 @@ def test_a_heuristic_of_a_tuned_constant_and_a_size_is_a_formula(installed, tmp_
     assert checked(folder, 3) == 3
 
 
+def test_a_heuristic_that_a_number_decides_is_a_formula_with_that_number(installed, tmp_path, capsys):
+    """32 divides the example's 64, and so do 8, 16 and 64."""
+    text = LINEAR.replace('args["K"] % args["BK"] == 0', 'args["K"] % 32 == 0').replace("48, device", "64, device")
+    template = load_template(load_problem(written(tmp_path, text)))
+    assert template.defines["EVEN"].text == "K % 32 == 0"
+
+
+def test_a_heuristic_of_a_limit_is_no_comparison_of_sizes(installed, tmp_path, capsys):
+    """Up to a number of its own; the other size of the example is larger, by chance."""
+    text = LINEAR.replace('args["K"] % args["BK"] == 0', 'args["K"] <= 150')
+    text = text.replace("(5, 48", "(200, 64").replace("(9, 48", "(1, 64")
+    template = load_template(load_problem(written(tmp_path, text)))
+    assert template.defines["EVEN"].text == "True"
+    assert "EVEN, HAS came from @triton.heuristics and are fixed" in capsys.readouterr().out
+
+
+ONE = GRADIENT.replace("(16, 4, 8)", "(4,)").replace("db = torch.empty(cols, device=x.device), torch.empty(",
+    "db = torch.empty(cols, device=x.device), torch.zeros(")  # fmt: skip
+
+
+def test_a_single_configuration_is_neither_pruned_nor_are_arguments_reset_for_it(installed, tmp_path, capsys):
+    """As in Triton, which tunes nothing then; the configuration's own hook is called."""
+    text = ONE.replace("if c.kwargs", "if 1 / 0 and c.kwargs")
+    problem = load_problem(written(tmp_path, text))
+    kinds = {each.name: each.distribution.kind for each in problem.arguments if each.role == "inout"}
+    assert (kinds["dw"], kinds["db"]) == ("constant", "normal")
+
+
+def test_a_model_of_times_that_asks_for_a_gpu_leaves_what_other_pruning_leaves(installed, tmp_path, capsys):
+    model = '"perf_model": lambda **_: torch.cuda.clock_rate(), "top_k": 1, "early_config_prune"'
+    template = load_template(load_problem(written(tmp_path, GRADIENT.replace('"early_config_prune"', model))))
+    assert template.default["ROWS"] == 4
+
+
 def test_a_kernel_that_fails_in_the_example_is_told_with_its_line(installed, tmp_path):
     text = LINEAR.replace("tl.load(bias + col)", "tl.load(bias)").replace("0.5 * x)\n", "0.5 * x, x, x)\n", 1)
     with pytest.raises(ReferenceFailed, match="'linear_kernel' fails in Triton's interpreter") as caught:

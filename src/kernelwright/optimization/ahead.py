@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 
 from kernelwright.agent.base import Agent, Draft, Task, TemplateContext, Written
 from kernelwright.agent.rules.agent import RulesAgent
-from kernelwright.errors import KernelwrightError
 
 SEARCHER_MODULES = ("scipy.special", "sklearn.tree")
 """What the default searcher imports when it is made."""
 
 
 def work_ahead(agent: Agent, task: Task, sources: Sequence[Written], *, searcher: str) -> list[Callable[[], None]]:
-    """The parts of it, in the order in which they are needed; they change nothing that is decided.
+    """The parts of it, in the order in which they are needed; they change nothing that is decided, and raise nothing.
+
+    What fails here is done again when it is needed, and then told.
 
     Args:
         agent: who proposes; rules plan ahead, models are asked in their turn.
@@ -24,27 +25,22 @@ def work_ahead(agent: Agent, task: Task, sources: Sequence[Written], *, searcher
         sources: of the first nodes, the baseline first.
         searcher: its name.
     """
-    plans: list[Callable[[], None]] = []
+    works: list[Callable[[], object]] = []
     if isinstance(agent, RulesAgent):
-        plans = [functools.partial(_plan, agent, task, each) for each in sources]
-        plans += [functools.partial(_plan_lifted, agent, task, each) for each in sources[:1]]
-    modules = SEARCHER_MODULES if searcher in ("auto", "surrogate") else ()
-    return [*plans, *(functools.partial(_import, each) for each in modules)]
+        works += [functools.partial(agent.plan_ahead, task, each) for each in sources]
+        works += [functools.partial(_plan_lifted, agent, task, each) for each in sources[:1]]
+    if searcher in ("auto", "surrogate"):
+        works += [functools.partial(importlib.import_module, each) for each in SEARCHER_MODULES]
+    return [functools.partial(_try, each) for each in works]
 
 
-def _plan(agent: RulesAgent, task: Task, written: Written) -> None:
-    with contextlib.suppress(KernelwrightError):  # told when the plan is asked for
-        agent.plan_ahead(task, written)
+def _try(work: Callable[[], object]) -> None:
+    with contextlib.suppress(Exception):  # of whatever kind a library raises where it does not fit another one
+        work()
 
 
 def _plan_lifted(agent: RulesAgent, task: Task, written: Written) -> None:
     """Plan for the template that lifting makes of a kernel."""
-    with contextlib.suppress(KernelwrightError):
-        lifted = agent.template(TemplateContext(task, written))
-        if isinstance(lifted, Draft):
-            agent.plan_ahead(task, lifted.written)
-
-
-def _import(module: str) -> None:
-    with contextlib.suppress(ImportError):  # the searcher says what is missing, if it needs it
-        importlib.import_module(module)
+    lifted = agent.template(TemplateContext(task, written))
+    if isinstance(lifted, Draft):
+        agent.plan_ahead(task, lifted.written)

@@ -15,7 +15,6 @@ from kernelwright.agent.base import Agent
 from kernelwright.agent.composed import direct
 from kernelwright.errors import (
     InfrastructureError,
-    KernelwrightError,
     ModelError,
     ModelReplyMissing,
     ScratchFull,
@@ -298,7 +297,7 @@ def _removed_if_useless(folder: RunFolder) -> Iterator[None]:
     """Remove a new run folder that nothing can come of; say how to continue when the machine failed."""
     try:
         yield
-    except (KernelwrightError, KeyboardInterrupt) as error:
+    except BaseException as error:  # whatever comes before the first event leaves nothing
         events = list(folder.read())
         is_wrong = isinstance(error, UserError) and not any(isinstance(event, NodeJudged) for event in events)
         if not events or is_wrong:

@@ -57,11 +57,21 @@ def _described(error: BaseException, file: Path, doing: str) -> ReferenceFailed:
 
 def place_of(error: BaseException, file: Path) -> Location:
     """The innermost line of the user's files that an error came through; of its cause's where others raised it."""
-    found, cause = None, error
-    while True:
+    found = None
+    for cause in causes_of(error):
         found = _innermost(cause.__traceback__, file) or found
-        if cause.__cause__ is None or _is_raised_in(cause.__traceback__, file):
-            return found or Location(shown_path(file))
+        if _is_raised_in(cause.__traceback__, file):
+            break
+    return found or Location(shown_path(file))
+
+
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """An error, what it was raised from, and so on; each once, as `raise error from error` makes a circle."""
+    cause: BaseException | None = error
+    known: list[BaseException] = []
+    while cause is not None and not any(cause is each for each in known):
+        known.append(cause)
+        yield cause
         cause = cause.__cause__
 
 

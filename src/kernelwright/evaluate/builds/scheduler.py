@@ -71,7 +71,7 @@ def done_beside(works: Sequence[Callable[[], None]]) -> Iterator[Callable[[], No
     """Inside, `works` are done in another thread, one after the other; behind the block they are over.
 
     Gives what ends them early: it leaves out those that have not begun, and waits for the one under way. So does an
-    error or an interrupt.
+    error. An interrupt, which may be a time limit's, waits for nothing.
     """
     is_stopping = threading.Event()
 
@@ -89,8 +89,9 @@ def done_beside(works: Sequence[Callable[[], None]]) -> Iterator[Callable[[], No
     thread.start()
     try:
         yield end
-    except BaseException:
-        is_stopping.set()
-        raise
-    finally:
         thread.join()
+    except BaseException as error:
+        is_stopping.set()
+        if not isinstance(error, KeyboardInterrupt):
+            thread.join()
+        raise

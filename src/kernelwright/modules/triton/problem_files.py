@@ -285,13 +285,15 @@ def _rule(call: WatchedCall, name: str, sizes: _Sizes, tuned: list[str]) -> str 
 
 def _rules(sizes: list[str], tuned: list[str], *, is_asked: bool) -> Iterator[str]:
     products = (f"({one} * {other})" for one, other in itertools.combinations(tuned, 2))
-    both = list(itertools.product(sizes, [*tuned, *products, "16", *sizes]))
+    numbers = (str(1 << by) for by in range(1, 11))
+    both = list(itertools.product(sizes, [*tuned, *products, *numbers, *sizes]))
     if not is_asked:
         yield from (f"next_power_of_two({size})" for size in sizes)
         yield from (form.format(one, other) for one, other in both for form in ("ceil_div({}, {})", "min({}, {})"))
         return
     yield from (form.format(one, other) for one, other in both for form in ("{} % {} == 0", "{} % {} != 0"))
-    yield from (f"{one} {sign} {other}" for one, other in both for sign in ("<=", "<", ">", ">="))
+    sided = [(one, other) for one, other in both if not other.isdigit()]  # between two sizes any number is a limit
+    yield from (f"{one} {sign} {other}" for one, other in sided for sign in ("<=", "<", ">", ">="))
 
 
 def _extent(call: WatchedCall, axis: int, sizes: _Sizes, tuned: list[str]) -> str | None:

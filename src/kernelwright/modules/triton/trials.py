@@ -83,10 +83,11 @@ def other_values(constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
 
 
 def other_sizes(given: Mapping[str, Any], constants: Mapping[str, Any]) -> Iterator[dict[str, int]]:
-    """Each whole argument a little larger and smaller, doubled, halved, and such that most blocks divide it."""
+    """Each whole argument a little larger and smaller, doubled, halved, and such that some blocks divide it."""
     for name, value in given.items():
         if type(value) is int and value > 1 and name not in constants and name not in OPTIONS:
-            yield from ({name: other} for other in (value + 1, value - 1, 2 * value, value // 2, 1 << 16))
+            divided = (odd << by for odd in (1, 3) for by in range(2, 12))
+            yield from ({name: other} for other in (value + 1, value - 1, 2 * value, value // 2, 1 << 16, *divided))
 
 
 def is_block(value: object) -> bool:

@@ -22,8 +22,8 @@ from kernelwright.backend.interpreter.accesses import accesses
 from kernelwright.backend.interpreter.session import limit_memory, start_interpreter
 from kernelwright.errors import Location, ReferenceFailed
 from kernelwright.modules.triton.trials import is_block, other_sizes, other_values, tried_values
-from kernelwright.modules.triton.without_gpu import on_host, pretend_gpu
-from kernelwright.problem.user_code import blamed_on_user, place_of
+from kernelwright.modules.triton.without_gpu import on_host, prepare, pretend_gpu, pruned
+from kernelwright.problem.user_code import blamed_on_user, causes_of, place_of
 from kernelwright.source.triton.reading import OPTIONS, TritonKernel, read_triton
 
 FACTORY = f"{__name__}:make_watch"
@@ -84,13 +84,6 @@ def _give_again(module: ModuleType, file: Path) -> None:
         vars(other).update({name: value for name, value in vars(module).items() if not name.startswith("__")})
 
     loader.exec_module = execute_or_give  # type: ignore[method-assign, assignment]
-
-
-def _prepare(tuner: Any, config: Any, given: dict[str, Any]) -> None:
-    """What an autotuner does before it launches a configuration that it has chosen."""
-    tuner.pre_hook(given, reset_only=True)
-    if config.pre_hook is not None:
-        config.pre_hook(given)
 
 
 class _Enough(BaseException):
@@ -202,12 +195,12 @@ class _Watch:
         def first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
             """The first configuration: nothing can be timed here."""
             name, tuner.nargs = tuner.base_fn.__name__, dict(zip(tuner.arg_names, args, strict=False))
-            kept = tuner.prune_configs(kwargs)
+            kept = pruned(tuner, kwargs)
             rest = [each for each in tuner.configs if each not in kept]
             self._configs[name] = [each.all_kwargs() for each in (*kept, *rest)]
             given = {**tuner.nargs, **kwargs, **kept[0].all_kwargs()}
             self._zeroed[name] = self._zeroed_by(tuner, kept[0], given)
-            _prepare(tuner, kept[0], given)
+            prepare(tuner, kept[0], given)
             return tuner.fn.run(*args, **kwargs, **kept[0].all_kwargs())
 
         interpreter.InterpretedFunction.run = run
@@ -219,7 +212,7 @@ class _Watch:
         filled = {name: self._copied(each) for name, each in given.items() if isinstance(each, self._torch.Tensor)}
         for each in filled.values():
             each.fill_(3)
-        _prepare(tuner, config, {**given, **filled})
+        prepare(tuner, config, {**given, **filled})
         return frozenset(name for name, each in filled.items() if each.numel() and not bool(each.any()))
 
     def _is_wanted(self, kernel: str) -> bool:
@@ -283,10 +276,8 @@ class _Watch:
         return result
 
     def _failed(self, kernel: Any, error: Exception) -> ReferenceFailed:
-        root: BaseException = error
-        while root.__cause__ is not None:  # one for each function that was called
-            root = root.__cause__
-        told = str(root)
+        *_, root = causes_of(error)  # one for each function that was called
+        told = str(root) or type(root).__name__
         told = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}..."
         hint = "correct that line, or give the launching function arguments that the kernel takes"
         if "leaves the memory" in told:

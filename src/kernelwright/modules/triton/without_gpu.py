@@ -1,4 +1,4 @@
-"""PyTorch on a machine without a GPU, as functions that launch kernels expect it on one."""
+"""PyTorch and Triton's autotuner on a machine without a GPU, as functions that launch kernels expect them on one."""
 
 from __future__ import annotations
 
@@ -52,3 +52,24 @@ def pretend_gpu() -> None:
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+
+
+def pruned(tuner: Any, given: dict[str, Any]) -> list[Any]:
+    """The configurations from which an autotuner chooses; of a single one it asks nothing."""
+    if len(tuner.configs) == 1:
+        return list(tuner.configs)
+    try:
+        return list(tuner.prune_configs(given))
+    except Exception:
+        if tuner.perf_model is None:
+            raise
+    tuner.perf_model = None  # it may ask what only a GPU answers, and all that it leaves out is slow
+    return list(tuner.prune_configs(given))
+
+
+def prepare(tuner: Any, config: Any, given: dict[str, Any]) -> None:
+    """What an autotuner does before it launches a configuration that it has chosen, or the only one."""
+    if len(tuner.configs) > 1:
+        tuner.pre_hook(given, reset_only=True)
+    if config.pre_hook is not None:
+        config.pre_hook(given)
