@@ -171,6 +171,15 @@ def test_a_tiled_product_in_cuda_equals_the_one_that_it_becomes(tiled: Plain, tm
         assert not differences(CpuCuda(tmp_path), subject, rewrite, sizes, count=CONFIGS, rtol=1e-5)
 
 
+@pytest.mark.opencl
+def test_zeros_of_one_factor_end_a_product_where_the_other_is_none(tmp_path: Path, runner: Runner) -> None:
+    source = GUARDED.replace("fma(ta[ly][i], tb[i][lx], sum)", "sum + (ta[ly][i] + 1.0f) * tb[i][lx]")
+    tiled = Plain("x", "opencl", source, ABC, ("ceil_div(n, 8)", "ceil_div(m, 8)"), ("8", "8"), ANY)
+    subject = subject_of(tiled, tmp_path)
+    for sizes in ANY:
+        assert not differences(runner, subject, rewritten(subject), sizes, count=CONFIGS, rtol=1e-5)
+
+
 WAIT = "    barrier(CLK_LOCAL_MEM_FENCE);\n    for"
 LEFT_ALONE = {
     "a tile of what is computed": ("= a[gy * k + k0 + lx]", "= 2 * a[gy * k + k0 + lx]"),
@@ -187,7 +196,7 @@ LEFT_ALONE = {
     "tiles that overlap": ("k0 += T)", "k0 += T - 1)"),
     "zeros over a copy": ("WAIT", "    if (k0 + lx > gy) ta[ly][lx] = 0;\nWAIT"),
     "a copy in some threads": ("; else ta[ly][lx] = 0;", ";"),
-    "zeros that are no factor": ("fma(ta[ly][i], tb[i][lx], sum)", "sum + (ta[ly][i] + 1.0f) * tb[i][lx]"),
+    "zeros that are no factor": ("fma(ta[ly][i], tb[i][lx], sum)", "sum + (ta[ly][i] + 1.0f) * (tb[i][lx] + 1.0f)"),
     "a tile of another type": ("__local float ta[T][T + 1], tb", "__local int ta[T][T + 1]; __local float tb"),
     "a loop under a condition": ("    for (uint i", "    if (k0 != 8) for (uint i"),
     "more beside a barrier": ("WAIT", "    if (k0 >= 0) { barrier(CLK_LOCAL_MEM_FENCE); sum *= 0.5f; }\nWAIT"),
