@@ -164,7 +164,7 @@ def test_a_product_of_tiles_may_have_more_factors(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("sa[ty][i] * sb[i][tx]", "sa[ty][i] + sb[i][tx]"),  # zeros beyond the end would count
+        ("sa[ty][i] * sb[i][tx]", "(sa[ty][i] + 1) * (sb[i][tx] + 1)"),  # zeros beyond the end would count
         ("sa[ty][i] *", "sa[ty][i + 1] *"),  # of the next row
         ("p * T + tx < k ?", "p * T + tx < n ?"),  # beyond the end of a
         ("sa[ty][i] *", "sa[i][ty] *"),  # what another row's thread copied, for another row

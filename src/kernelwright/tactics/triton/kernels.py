@@ -99,11 +99,9 @@ def _written(subject: Subject) -> Made:
     reasons: list[Unfit] = []
     for write, form in _attempts(subject):
         try:
-            made = write(form())
+            return _apart(subject, *write(form()))
         except Unfit as unfit:
             reasons.append(unfit)
-            continue
-        return _apart(subject, *made)
     raise _telling(subject, reasons)
 
 
