@@ -233,13 +233,15 @@ def test_what_is_refused_names_its_line(tmp_path, old, new, reason):
 @pytest.mark.parametrize(
     ("name", "old", "new"), [("softmax_block", "cols", "TILE"), ("softmax_online", "rows", "BLOCK")]
 )
-def test_a_size_with_a_name_of_a_parameter_is_refused(tmp_path, name, old, new):
+def test_a_size_with_a_name_of_a_parameter_keeps_it_alone(tmp_path, name, old, new):
     plain = PLAIN[name]
     file = tmp_path / "k.cu"
     file.write_text(re.sub(rf"\b{old}\b", new, plain.source))
     words = tuple(re.sub(rf"^{old}=", f"{new}=", each) for each in plain.words)
-    with pytest.raises(UsageError, match=f"a size is called {new}"):
-        run_init(KernelWords(file, words, out=tmp_path / "problem", triton=True, **plain.launch), is_forced=True)
+    out = tmp_path / "problem"
+    run_init(KernelWords(file, words, out=out, triton=True, **plain.launch), is_forced=True)
+    template = load_baseline(load_problem(out), load_template(load_problem(out))).template
+    assert new not in {each.name for each in template.parameters}
 
 
 # Precision of baselines

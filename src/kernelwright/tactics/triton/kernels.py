@@ -97,12 +97,18 @@ def _written(subject: Subject) -> Made:
     """The function of a kernel that is launched once, and its header."""
     refuse_aliases(subject)
     reasons: list[Unfit] = []
+    clash: Unfit | None = None
     for write, form in _attempts(subject):
         try:
-            return _apart(subject, *write(form()))
+            made = write(form())
         except Unfit as unfit:
             reasons.append(unfit)
-    raise _telling(subject, reasons)
+            continue
+        try:
+            return _apart(subject, *made)
+        except Unfit as unfit:
+            clash = clash or unfit
+    raise clash or _telling(subject, reasons)
 
 
 def _numbered(subject: Subject, made: Made, number: int, *, is_alone: bool) -> Made:
