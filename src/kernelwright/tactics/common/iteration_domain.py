@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernelwright.analysis.facts import Access, Atom, LoopFact
+from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import Polynomial, named
 from kernelwright.errors import SpecError
 from kernelwright.problem.expressions.expression import Expression
@@ -79,7 +79,7 @@ def has_own(subject: Subject, array: str) -> bool:
         if each.array != array:
             continue
         form = _in_common(subject, each.element)
-        kinds = set() if form is None else {atoms[name].kind for name in _names_within(form, atoms)}
+        kinds = set() if form is None else {atoms[name].kind for name in deep_names(subject, form)}
         if form is not None and "thread" not in kinds and _starts_apart(subject, form):
             is_in_loop = True
         is_followed = ("thread" in kinds or is_in_loop) and kinds <= {"thread", "loop", "size", "quotient", "remainder"}
@@ -98,19 +98,8 @@ def has_own(subject: Subject, array: str) -> bool:
 def _starts_apart(subject: Subject, form: Polynomial) -> bool:
     """Whether a loop in a place starts at the thread's own."""
     facts = subject.analysis.facts
-    starts = [each.start for each in facts.loops if each.atom in _names_within(form, facts.atoms) and each.start]
-    return any(facts.atoms[name].kind == "thread" for each in starts for name in _names_within(each, facts.atoms))
-
-
-def _names_within(form: Polynomial, atoms: Mapping[str, Atom]) -> set[str]:
-    """The quantities of a polynomial, and those that its quotients and remainders are made of."""
-    found: set[str] = set()
-    waiting = set(form.names)
-    while waiting:
-        name = waiting.pop()
-        found.add(name)
-        waiting |= {inner for part in atoms[name].parts for inner in part.names} - found
-    return found
+    starts = [each.start for each in facts.loops if each.atom in deep_names(subject, form) and each.start]
+    return any(facts.atoms[name].kind == "thread" for each in starts for name in deep_names(subject, each))
 
 
 def _in_common(subject: Subject, element: Polynomial | None) -> Polynomial | None:
@@ -214,7 +203,7 @@ def _is_one_number(subject: Subject, axis: str, covered: Extent) -> bool:
         return True
     lone = {f"thread.{axis}", f"block.{axis}", "thread.linear", "warp.lane"}
     values = [index.value for index in facts.thread_indices]
-    if any(lone & _deep_names(subject, value) for value in values):
+    if any(lone & deep_names(subject, value) for value in values):
         return False
     mentioned = [
         *(access.element for access in facts.accesses if access.element is not None),
@@ -223,23 +212,20 @@ def _is_one_number(subject: Subject, axis: str, covered: Extent) -> bool:
         *(loop.bound for loop in facts.loops if loop.bound is not None),
     ]
     sizes = {f"block_size.{axis}", f"grid_size.{axis}"}
-    if any((lone | sizes) & _deep_names(subject, value) for value in mentioned):
+    if any((lone | sizes) & deep_names(subject, value) for value in mentioned):
         return False
     return queries_are_indices(subject, axis)
 
 
-def _deep_names(subject: Subject, value: Polynomial) -> set[str]:
-    """Every quantity in a value, in quotients too."""
-    found: set[str] = set()
-    waiting = list(value.names)
+def deep_names(subject: Subject, *values: Polynomial) -> set[str]:
+    """Every quantity in values, also those that their quotients and remainders are made of."""
+    atoms, found = subject.analysis.facts.atoms, set[str]()
+    waiting = [name for value in values for name in value.names]
     while waiting:
         name = waiting.pop()
-        if name in found:
-            continue
-        found.add(name)
-        atom = subject.analysis.facts.atoms.get(name)
-        for part in atom.parts if atom is not None else ():
-            waiting += part.names
+        if name not in found:
+            found.add(name)
+            waiting += [inner for part in (atoms[name].parts if name in atoms else ()) for inner in part.names]
     return found
 
 
@@ -303,7 +289,7 @@ def _grid_loop(subject: Subject, axis: str) -> LoopFact | None:
     if loop.start != named(f"global.{axis}") or loop.operator != "<" or loop.ends_early:
         raise Unfit("how its loop walks the grid is not followed")
     used = [a for a in facts.accesses if a.element is not None and a.space != "private"
-            and f"global.{axis}" in _deep_names(subject, a.element)]  # fmt: skip
+            and f"global.{axis}" in deep_names(subject, a.element)]  # fmt: skip
     outside = [a for a in facts.accesses if loop.index not in a.loops and a.kind != "read" and a.space == "global"]
     if used or outside:
         raise Unfit("it does more than its loop over the grid")
@@ -373,13 +359,13 @@ def _rows_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent], or
     if not is_plain or loop.step is None or loop.step.amount not in (named("block_size.x"),):
         raise Unfit("how the threads of a block walk their loop is not followed")
     for access in facts.accesses:
-        if access.element is not None and {"thread.x", "global.x"} & _deep_names(subject, access.element):
+        if access.element is not None and {"thread.x", "global.x"} & deep_names(subject, access.element):
             raise Unfit("it does more than its loop over the block")
         if access.kind != "read" and access.space == "global" and loop.index not in access.loops:
             raise Unfit("it does more than its loop over the block")
     if any(
         {"thread.x", "global.x", "block_size.x"}
-        & {n for c in guard.comparisons for side in (c.left, c.right) for n in _deep_names(subject, side)}
+        & {n for c in guard.comparisons for side in (c.left, c.right) for n in deep_names(subject, side)}
         for guard in facts.guards
     ):
         raise Unfit("a condition uses the place in the block")  # fmt: skip

@@ -5,13 +5,11 @@ Each iteration fills the same elements anew before any is read, so a part of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import Polynomial
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Subject, Unfit
-from kernelwright.tactics.common.iteration_domain import expression_of
+from kernelwright.tactics.common.iteration_domain import deep_names, expression_of
 from kernelwright.tactics.common.launches import AXES, only_shape
 
 
@@ -61,18 +59,7 @@ def _is_steady(subject: Subject, fact: LoopFact, store: Access) -> bool:
             return False
         values += [each.start, each.bound, each.step.amount]
     known = {"thread", "size", "loop", "quotient", "remainder"}
-    return all(fact.atom != name and facts.atoms[name].kind in known for name in deep_names(subject, values))
-
-
-def deep_names(subject: Subject, values: Iterable[Polynomial]) -> Iterator[str]:
-    """Every quantity in values, in quotients and remainders too."""
-    waiting, seen = [name for value in values for name in value.names], set[str]()
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            waiting += [inner for part in subject.analysis.facts.atoms[name].parts for inner in part.names]
-            yield name
+    return all(fact.atom != name and facts.atoms[name].kind in known for name in deep_names(subject, *values))
 
 
 def _stands_in_loop_with(subject: Subject, loop: nodes.Loop, load: Access, stores: list[Access]) -> bool:

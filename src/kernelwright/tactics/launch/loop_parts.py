@@ -23,12 +23,12 @@ from kernelwright.tactics.common.block_functions import refuse_asking_helpers
 from kernelwright.tactics.common.counted_loops import upward_header
 from kernelwright.tactics.common.dialect import dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_unread
-from kernelwright.tactics.common.iteration_domain import expression_of, total_of
+from kernelwright.tactics.common.iteration_domain import deep_names, expression_of, total_of
 from kernelwright.tactics.common.launches import AXES, extents, is_number, only_shape, refuse_aliases, steps_of
 from kernelwright.tactics.common.thread_queries import QUERY_VARIABLES, thread_queries
 from kernelwright.tactics.common.traffic_model import MOST
 from kernelwright.tactics.launch.handed_on import INTEGERS, HandedOn, handed_on
-from kernelwright.tactics.launch.joint_loops import conditions_between_threads, deep_names, refuse_shared_state
+from kernelwright.tactics.launch.joint_loops import conditions_between_threads, refuse_shared_state
 from kernelwright.tactics.scalar.invariants import declare_before
 
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
@@ -183,7 +183,7 @@ def _own_element(subject: Subject, walk: _Walk, array: str, inside: Sequence[Acc
     if any((value := subject.evaluate(stride, sizes)) is not None and value < 1 for sizes in subject.sizes()):
         raise wrong
     rest = element - stride * Polynomial.make({(atom,): 1})
-    deep = set(deep_names(subject, [rest]))
+    deep = deep_names(subject, rest)
     if atom in deep or any(
         atoms[name].kind not in ("thread", "size", "loop", "quotient", "remainder") for name in deep
     ):
@@ -226,7 +226,7 @@ def _refuse_overlaps(subject: Subject, rest: Polynomial, stride: Polynomial, dee
     if inner.start.constant is None or inner.start.constant < 0 or inner.step is None or inner.step.kind != "add":
         raise wrong
     parts = [part for name in rest.names for part in subject.analysis.facts.atoms[name].parts]
-    if inner.atom in deep_names(subject, parts) or any(coefficient < 0 for _, coefficient in pace.terms):
+    if inner.atom in deep_names(subject, *parts) or any(coefficient < 0 for _, coefficient in pace.terms):
         raise wrong
     times = stride.divided(pace * inner.bound) if pace.terms and inner.bound.terms else None
     if times is None or times.constant is None or times.constant < 1 or amount is None or amount < 1:

@@ -9,10 +9,10 @@ from kernelwright.analysis.facts import Access, Guard
 from kernelwright.analysis.polynomial import ZERO, Polynomial, number
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Unfit
+from kernelwright.tactics.common.iteration_domain import deep_names
 from kernelwright.tactics.stencil.facts import Stencil, ends_of
 from kernelwright.tactics.stencil.neighbours import Neighbour, Range, Window, clamped_limits, neighbour_of
 from kernelwright.tactics.tiling.frame import Frame
-from kernelwright.tactics.tiling.index_space import deep_names
 
 
 def reads_of(found: Stencil) -> tuple[Window, dict[int, str]]:

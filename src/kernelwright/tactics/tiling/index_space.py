@@ -10,7 +10,7 @@ from kernelwright.source import nodes
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.dialect import AXES, dialect
 from kernelwright.tactics.common.editing import refuse_opaque
-from kernelwright.tactics.common.iteration_domain import has_own
+from kernelwright.tactics.common.iteration_domain import deep_names, has_own
 from kernelwright.tactics.common.launches import Extent, extents, only_shape, steps_of
 from kernelwright.tactics.common.launches import number as plain_number
 from kernelwright.tactics.common.thread_index_words import KINDS_OF_PLACE, is_word, place_words, plain_word
@@ -94,20 +94,6 @@ def _is_one_number(subject: Subject, axis: str, covered: Extent) -> bool:
         if raw and not any(span.contains(node.place.span) for span in spans):
             return False
     return True
-
-
-def deep_names(subject: Subject, value: Polynomial) -> set[str]:
-    """Every quantity in a value, in quotients too."""
-    found: set[str] = set()
-    waiting = list(value.names)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            atom = subject.analysis.facts.atoms.get(name)
-            for part in atom.parts if atom is not None else ():
-                waiting += part.names
-    return found
 
 
 def _parts(subject: Subject, axis: str) -> tuple[tuple[str, Polynomial], ...]:
