@@ -5,8 +5,24 @@ from __future__ import annotations
 from kernelwright.analysis.facts import LoopFact
 from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader, read_header
-from kernelwright.tactics.base import Unfit
+from kernelwright.tactics.base import Subject, Unfit
+from kernelwright.tactics.common.launches import steps_of
 from kernelwright.tactics.common.thread_queries import query_text
+
+
+def refuse_untold_order(subject: Subject) -> None:
+    """Refuse kernels of which it is not told in which order their threads and launches touch memory.
+
+    Raises:
+        Unfit: saying why.
+    """
+    facts = subject.analysis.facts
+    if any(access.is_atomic for access in facts.accesses):
+        raise Unfit("it changes memory atomically")
+    if any(access.kind == "unknown" for access in facts.accesses):
+        raise Unfit("an array is given to something that is not followed")
+    if len(steps_of(subject)) != 1:
+        raise Unfit("it is launched several times")
 
 
 def upward_header(loop: nodes.Loop, fact: LoopFact) -> LoopHeader:

@@ -20,11 +20,11 @@ from kernelwright.source.normal.draft import masked_comments
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import refuse_asking_helpers
-from kernelwright.tactics.common.counted_loops import upward_header
+from kernelwright.tactics.common.counted_loops import refuse_untold_order, upward_header
 from kernelwright.tactics.common.dialect import dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_unread
 from kernelwright.tactics.common.iteration_domain import deep_names, expression_of, total_of
-from kernelwright.tactics.common.launches import AXES, extents, is_number, only_shape, refuse_aliases, steps_of
+from kernelwright.tactics.common.launches import AXES, extents, is_number, only_shape, refuse_aliases
 from kernelwright.tactics.common.thread_queries import QUERY_VARIABLES, thread_queries
 from kernelwright.tactics.common.traffic_model import MOST
 from kernelwright.tactics.launch.handed_on import INTEGERS, HandedOn, handed_on
@@ -83,13 +83,7 @@ def _refuse_unknown(subject: Subject) -> None:
         Unfit: it is not.
     """
     refuse_unread(subject)
-    facts = subject.analysis.facts
-    if any(access.is_atomic for access in facts.accesses):
-        raise Unfit("it changes memory atomically")
-    if any(access.kind == "unknown" for access in facts.accesses):
-        raise Unfit("an array is given to something that is not followed")
-    if len(steps_of(subject)) != 1:
-        raise Unfit("it is launched several times")
+    refuse_untold_order(subject)
     refuse_aliases(subject)
     refuse_asking_helpers(subject)
 

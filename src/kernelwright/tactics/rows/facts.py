@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernelwright.analysis.facts import LoopFact
@@ -24,6 +24,7 @@ from kernelwright.tactics.vectors.shared_loops import (
     plain_loop,
     refuse_memory_between,
 )
+from kernelwright.tactics.vectors.thread_places import personal_variables
 
 PLACES = ("threadIdx.", "get_local_id(", "get_local_linear_id(", "get_global_id(", "get_global_linear_id(", "get_sub_",
           "warp")  # fmt: skip
@@ -91,7 +92,7 @@ def understood(subject: Subject, *, name: str = "row-registers") -> RowKernel:
         raise Unfit("how long a row is, is not known in sizes")
     function = subject.analysis.function
     sums = {joined.name for loop in loops for joined in loop.joined}
-    personal = _personal(function.body, [call.place.span for call, _, _ in calls], sums)
+    personal = personal_variables(function.body, [call.place.span for call, _, _ in calls], still=sums, words=PLACES)
     row = RowKernel(
         subject, RewriteBuilder(subject, name, "row"), loops, calls, size, length, declared_types(subject), personal
     )
@@ -232,29 +233,6 @@ def _refuse_lone_results(row: RowKernel) -> None:
             is_last = len(after) == 1 and _mentions(after[0], each.name) == 1
             if len(joins) != 1 or not (is_last or _is_replaced(after[0], each.name)):
                 raise Unfit(f"what a thread has in {each.name} is used by itself")
-
-
-def _personal(body: nodes.Block, calls: Sequence[Span], sums: Collection[str]) -> frozenset[str]:
-    """Variables that are made of the thread's place; what `calls` give, and so `sums`, is the same for all threads."""
-    found: set[str] = set()
-    while True:
-        before = len(found)
-        for node in nodes.walk(body):
-            match node:
-                case nodes.Declarator(name=name, initial=initial) if initial is not None:
-                    source: nodes.Node = initial
-                case nodes.Assign(target=nodes.Name(name=name), value=value):
-                    source = value
-                case _:
-                    continue
-            if name not in sums and any(
-                (isinstance(each, nodes.Name) and each.name in found) or query_text(each).startswith(PLACES)
-                for each in nodes.walk(source)
-                if not any(span.contains(each.place.span) for span in calls)
-            ):
-                found.add(name)
-        if len(found) == before:
-            return frozenset(found)
 
 
 def _mentions(node: nodes.Node, name: str) -> int:

@@ -26,11 +26,11 @@ from kernelwright.tactics.common.combiners import (
     starts_from,
     walks_own,
 )
-from kernelwright.tactics.common.counted_loops import upward_header
+from kernelwright.tactics.common.counted_loops import refuse_untold_order, upward_header
 from kernelwright.tactics.common.dialect import Dialect, dialect, joined
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, refuse_unread
 from kernelwright.tactics.common.iteration_domain import expression_of, total_of
-from kernelwright.tactics.common.launches import extents, is_number, only_shape, refuse_aliases, same, steps_of
+from kernelwright.tactics.common.launches import extents, is_number, only_shape, refuse_aliases, same
 from kernelwright.tactics.common.loop_reductions import Joined
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 from kernelwright.tactics.common.traffic_model import MOST
@@ -120,12 +120,7 @@ def _refuse_unknown(subject: Subject) -> None:
     facts, function = subject.analysis.facts, subject.analysis.function
     if function.template_parameters:
         raise Unfit("it is a template: what its second launch is called is not known")
-    if any(access.is_atomic for access in facts.accesses):
-        raise Unfit("it changes memory atomically")
-    if any(access.kind == "unknown" for access in facts.accesses):
-        raise Unfit("an array is given to something that is not followed")
-    if len(steps_of(subject)) != 1:
-        raise Unfit("it is launched several times")
+    refuse_untold_order(subject)
     step = only_shape(subject)
     if any(not is_number(each, 1) for each in (*step.grid[1:], *step.block[1:])):
         raise Unfit("its launch has more than one axis")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from kernelwright.analysis.facts import LoopFact
 from kernelwright.analysis.polynomial import Polynomial
@@ -10,7 +10,6 @@ from kernelwright.source import nodes
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import number, only_shape
-from kernelwright.tactics.common.loop_reductions import Operation
 from kernelwright.tactics.common.thread_queries import query_text
 from kernelwright.tactics.vectors.lane_kinds import COMPARISONS
 
@@ -59,17 +58,23 @@ def is_of_other_axes(name: str) -> bool:
     return kind == "block" or (kind in ("thread", "global") and axis in ("y", "z"))
 
 
+_PLACES = ("threadIdx.", "get_local_id(", "get_global_id(", "warp")
+
+
 def personal_variables(
-    body: nodes.Block, calls: Mapping[Span, Operation], indices: Collection[str] = (), still: Collection[str] = ()
-) -> frozenset[str]:  # fmt: skip
+    body: nodes.Block,
+    calls: Collection[Span],
+    indices: Collection[str] = (),
+    still: Collection[str] = (),
+    words: tuple[str, ...] = _PLACES,
+) -> frozenset[str]:
     """Variables that are made of the thread's place in its block; what `calls` give is the same for all threads.
 
     `indices`: of loops, which name an element and not the thread; `still`: known to be the same for the threads asked
-    about.
+    about; `words`: how queries of that place begin.
     """
-    words = ("threadIdx.", "get_local_id(", "get_global_id(", "warp")
     found: set[str] = set()
-    for _ in range(8):
+    while True:
         before = len(found)
         for node in nodes.walk(body):
             match node:
@@ -86,8 +91,7 @@ def personal_variables(
             ):
                 found |= {name} - {*indices, *still}
         if len(found) == before:
-            break
-    return frozenset(found)
+            return frozenset(found)
 
 
 def refuse_place_as_data(subject: Subject, *, is_kernel_alone: bool = False, walked: Collection[Span] = ()) -> None:
