@@ -323,6 +323,14 @@ def test_work_that_only_the_hosts_clock_sees_is_hidden(wall_ms: float, is_hidden
     assert (told is not None) == is_hidden
 
 
+def test_a_few_rounds_on_a_busy_host_accuse_nobody_and_count_what_the_hosts_clock_saw() -> None:
+    busy = [0.86 + wait_ms for wait_ms in (1.2, 8.1, 1.4, 6.0, 9.5, 5.9)]
+    usual = [4.0 + wait_ms for wait_ms in (1.3, 1.2, 1.3, 4.0, 1.3, 1.4)]
+    assert hidden_work([0.86] * 6, busy, [4.0] * 6, usual) is None
+    assert statistics.median(with_hidden_work([0.86] * 6, busy, [4.0] * 6, usual)) > 4.0
+    assert hidden_work([0.86] * 6, [6.8] * 6, [4.0] * 6, usual) is not None
+
+
 def test_no_launch_takes_longer_than_the_hosts_clock_saw() -> None:
     assert with_hidden_work([6.0] * 20, [4.0] * 20, [3.0] * 20, [3.1] * 20) == (4.0,) * 20
 
