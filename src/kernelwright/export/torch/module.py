@@ -440,16 +440,22 @@ _BUILT = load_inline(
 )
 
 
+_RAW_STREAM = torch._C._cuda_getCurrentRawStream  # torch.cuda.current_stream makes an object for each call
+
+
 def _memory(device):
-    return torch.empty(_SCRATCH_BYTES, dtype=torch.uint8, device=device)
+    scratch = torch.empty(_SCRATCH_BYTES, dtype=torch.uint8, device=device) if _SCRATCH_BYTES else None
+    return scratch, device.index
 
 
 def _launch(tensors, memory, first, last):
-    device = memory.device
-    known = {{name: memory.data_ptr() + offset for name, offset in _OFFSETS.items()}}
-    known |= {{name: tensor.data_ptr() for name, tensor in tensors.items()}}
+    scratch, index = memory
+    known = {{name: tensor.data_ptr() for name, tensor in tensors.items()}}
+    if scratch is not None:
+        begin = scratch.data_ptr()
+        known |= {{name: begin + offset for name, offset in _OFFSETS.items()}}
     addresses = [known.get(name, 0) for name in _ARGUMENTS]
-    _BUILT.launch(addresses, device.index, torch.cuda.current_stream(device).cuda_stream, first, last)
+    _BUILT.launch(addresses, index, _RAW_STREAM(index), first, last)
 """
 
 
