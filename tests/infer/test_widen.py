@@ -51,6 +51,7 @@ def test_text_without_floats_stays() -> None:
         ("float z = __half2float(h);", "double z = double(h);", "cuda"),
         ("const float4 *v = (const float4 *)x;", "const double4 *v = (const double4 *)x;", "cuda"),
         ("typedef float4 V; V *v = reinterpret_cast<V *>(x);", "V *v = reinterpret_cast<V *>(x);", "cuda"),
+        ("float x;\n#include <float.h>\n#define F float", "double x;\n#include <float.h>\n#define F double", "cuda"),
         ("int buff = 1; float self = 2.5f;", "int buff = 1; double self = 2.5;", "cuda"),
     ],
 )

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from kernelwright.problem.includes import includes_in
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import masked
+from kernelwright.source.lexer import directives, masked
 
 _FLOATS = r"(?:float|half|__half|__nv_bfloat16|__hip_bfloat16|hip_bfloat16|bfloat16)"
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
@@ -86,8 +86,9 @@ def widened(source: str, language: Language) -> str | None:
         return None
     pieces: list[str] = []
     at = 0
+    headers = [range(each.start, each.end) for each in directives(code) if each.word == "include"]
     for match in sorted((*_WORD.finditer(code), *_LITERAL.finditer(code)), key=lambda found: found.start()):
-        if match.start() < at:
+        if match.start() < at or any(match.start() in header for header in headers):
             continue
         new = match[1] if match.re is _LITERAL else _renamed(match.group(), language)
         if match.re is _LITERAL and not re.search(r"[.eE]", new):
