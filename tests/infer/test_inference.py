@@ -591,9 +591,33 @@ def floor_of(folder: Path, source: str, *words: str, name: str = "k.cu") -> int:
     return floor_bytes(problem, problem.workloads[0])
 
 
-def test_the_least_that_is_moved_leaves_out_what_values_choose(tmp_path: Path) -> None:
-    # y once, sums read and written, ids once; a table of which 12 of 1000 rows are read is no lower bound
-    assert floor_of(tmp_path, GATHER) == 4 * (12 * 64 + 2 * 12 * 64 + 12)
+def test_of_what_values_choose_the_least_that_is_moved_has_what_drawn_values_touch(tmp_path: Path) -> None:
+    # y once, sums read and written, ids once; of the table's 1000 rows 12 values choose 1000 * 12 // 1012 at least
+    assert floor_of(tmp_path, GATHER) == 4 * (12 * 64 + 2 * 12 * 64 + 12 + 11 * 64)
+
+
+def test_what_is_written_where_values_say_is_moved_once_and_negative_values_choose_nothing(tmp_path: Path) -> None:
+    source = """__global__ void put(const float *x, float *cache, const int *slots, int tokens, int dim) {
+  const int slot = slots[blockIdx.x];
+  if (slot < 0) return;
+  for (int i = threadIdx.x; i < dim; i += blockDim.x) cache[slot * dim + i] = x[blockIdx.x * dim + i];
+}
+int main() { int tokens = 30, dim = 64; put<<<tokens, 32>>>(0, 0, 0, tokens, dim); }
+"""
+    rows, values = 800, 30  # one of nine values is below 0
+    assert floor_of(tmp_path, source, "cache=800x64") == 4 * (30 * 64 + 30 + 64 * (rows * values // (900 + values)))
+
+
+def test_where_other_things_than_a_value_say_the_row_the_least_that_is_moved_leaves_it_out(tmp_path: Path) -> None:
+    source = GATHER.replace("ids[blockIdx.x] * dim + i]", "(ids[blockIdx.x] / 2) * dim + i]")
+    assert floor_of(tmp_path, source) == 4 * (12 * 64 + 2 * 12 * 64 + 12)
+
+
+@pytest.mark.parametrize(("rows", "values"), [(10, 3), (10, 10), (64, 500), (1000, 12)])
+def test_drawn_values_choose_at_least_that_many_rows_in_the_mean(rows: int, values: int) -> None:
+    rng = np.random.default_rng(5)
+    chosen = [len(np.unique(rng.integers(0, rows, values))) for _ in range(400)]
+    assert np.mean(chosen) >= rows * values / (rows + values)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64])

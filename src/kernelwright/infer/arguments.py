@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from kernelwright.analysis.analysis import Analysis
@@ -15,6 +16,7 @@ from kernelwright.infer.coverage import is_covered
 from kernelwright.infer.model import InferredArgument, Question, Values
 from kernelwright.infer.symbols import Symbols
 from kernelwright.infer.words import Words
+from kernelwright.infer.work import chosen_elements
 from kernelwright.problem.dtypes import Dtype, integer_range
 from kernelwright.problem.model import Role
 from kernelwright.problem.source_scan import KernelParameter
@@ -443,10 +445,20 @@ class ArrayReader:
             file = f"{shown}.npy"
         found = InferredArgument(shown, role, dtype, shape, bounds=limits, file=file, values=values, note=note)
         is_accumulated = bool(accesses) and all(each.kind == "accumulate" or each.is_atomic for each in accesses)
-        return replace(found, is_indexed=self._is_indexed(name), is_accumulated=is_accumulated)
+        chosen = self._chosen(accesses) if self._is_indexed(name) else None
+        return replace(found, chosen=chosen, is_accumulated=is_accumulated)
+
+    def _chosen(self, accesses: list[Access]) -> str:
+        counts: dict[str, Polynomial] = {}
+        for each in self.parameters:
+            with suppress(Unbounded):
+                counts[each] = self._last(self._of(each))[0] + ONE
+        return chosen_elements(accesses, self.bounds(), counts)
 
     def _is_indexed(self, array: str) -> bool:
-        """Whether values of other arrays choose all the elements that are touched."""
+        """Whether values of other arrays choose all the elements that are touched; parts of it are all of it."""
+        if any(array in self._walks(each) for each in self.offsets):
+            return False
         bounds, accesses = self.bounds(), self._of(array)
         elements = [each.element for each in accesses if each.element is not None]
         return bool(elements) and all(

@@ -37,8 +37,9 @@ class InferredArgument:
     """Which values within `bounds` the array holds; the file is made here where they are distinct or offsets."""
     note: str = ""
     """Why it is a guess; empty: the source or a person says it."""
-    is_indexed: bool = False
-    """Whether the values of others choose which of its elements are touched: few may be."""
+    chosen: str | None = None
+    """Elements that are moved where the values of others choose all that are touched: with values that are drawn, in
+    the mean, at least; empty: nobody can say. None: nothing chooses."""
     is_accumulated: bool = False
     """Whether the kernel only adds to it, or touches it by atomics: a histogram, a counter of blocks."""
 

@@ -129,17 +129,22 @@ def problem_text(inferred: Inferred, original: str) -> str:
 
 def _work_lines(inferred: Inferred) -> Iterator[str]:
     """What must surely be moved, where that is not all: of arrays that others index, few elements may be touched."""
-    if not any(each.is_indexed for each in inferred.arguments):
+    arrays = [each for each in inferred.arguments if each.role not in ("scalar", "local")]
+    indexed = [each for each in arrays if each.chosen is not None]
+    if not indexed:
         return
-    terms = [
-        " * ".join(
-            (str((2 if each.role == "inout" else 1) * each.dtype.item_bytes), *(f"({extent})" for extent in each.shape))
-        )
-        for each in inferred.arguments
-        if not each.is_indexed and each.role not in ("scalar", "local")
-    ]
-    indexed = ", ".join(each.name for each in inferred.arguments if each.is_indexed)
-    yield f"# The bytes that every kernel must move: without {indexed}, of which values of others choose the elements."
+    terms = []
+    for each in arrays:
+        times = 2 if each.role == "inout" and each.chosen is None else 1
+        factors = [f"({extent})" for extent in each.shape] if each.chosen is None else [each.chosen]
+        if all(factors):
+            terms.append(" * ".join((str(times * each.dtype.item_bytes), *factors)))
+    untold = ", ".join(each.name for each in indexed if not each.chosen)
+    told = ", ".join(each.name for each in indexed if each.chosen)
+    without = f": without {untold}, of which values of others choose the elements" if untold else ""
+    yield f"# The bytes that every kernel must move{without}."
+    if told:
+        yield f"# Of {told} what values choose that are drawn at random: of R rows N values choose R * N / (R + N), or more."
     yield "[work]"
     yield f"bytes = {inline_toml(' + '.join(terms) or '1')}"
     yield ""

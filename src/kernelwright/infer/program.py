@@ -353,7 +353,7 @@ class _Program:
             shape=shape,
             bounds=before.bounds or after.bounds,
             note=before.note or after.note,
-            is_indexed=before.is_indexed and after.is_indexed,
+            chosen=None if None in (before.chosen, after.chosen) else before.chosen or after.chosen,
         )
 
     def _elements(self, argument: InferredArgument) -> int:
