@@ -144,7 +144,7 @@ def _work_lines(inferred: Inferred) -> Iterator[str]:
     without = f": without {untold}, of which values of others choose the elements" if untold else ""
     yield f"# The bytes that every kernel must move{without}."
     if told:
-        yield f"# Of {told} what values choose that are drawn at random: of R rows N values choose R * N / (R + N), or more."
+        yield f"# Of {told} what drawn values choose: of R rows N values choose R * N / (R + N) in the mean, or more."
     yield "[work]"
     yield f"bytes = {inline_toml(' + '.join(terms) or '1')}"
     yield ""
