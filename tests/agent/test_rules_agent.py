@@ -23,7 +23,7 @@ from kernelwright.agent.base import (
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.rules.defaults import smaller_defaults
 from kernelwright.agent.rules.landscape import findings
-from kernelwright.agent.rules.subjects import subject_of
+from kernelwright.agent.rules.subjects import device_facts, subject_of
 from kernelwright.agent.written import written_template
 from kernelwright.errors import InfrastructureError
 from kernelwright.optimization import ahead
@@ -335,3 +335,20 @@ def test_a_template_that_does_not_parse_is_declined(loaded: Loaded) -> None:
     assert agent.plan(broken).ideas == ()
     assert isinstance(code(agent, broken, "a"), Declined)
     assert isinstance(agent.template(TemplateContext(context.task, broken.written)), Declined)
+
+
+@pytest.mark.parametrize(
+    ("facts", "measured", "told"),
+    [
+        ({"memory_clock_khz": "3201000", "memory_bus_bits": "6144"}, None, 4.18e12),
+        ({"memory_clock_khz": "3201000", "memory_bus_bits": "6144"}, 3e12, 3e12),
+        ({"memory_clock_khz": "0", "memory_bus_bits": "6144"}, None, None),
+        ({"memory_bus_bits": "wide"}, None, None),
+    ],
+)
+def test_before_anything_is_measured_memory_has_the_rate_that_its_driver_tells(
+    facts: dict[str, str], measured: float | None, told: float | None, loaded: Loaded
+) -> None:
+    device = dataclasses.replace(SIMULATED_DEVICE, facts=facts)
+    found = device_facts(Task(loaded.problem, device, copy_bytes_per_s=measured)).copy_bytes_per_s
+    assert found == (None if told is None else pytest.approx(told, rel=0.01))
