@@ -17,19 +17,19 @@ from pathlib import Path
 from kernelwright.agent.base import (
     Agent,
     AnalyseContext,
-    CodeContext,
-    DebugContext,
+    Context,
     Declined,
     Draft,
     Finding,
     Plan,
-    PlanContext,
     TemplateContext,
     Written,
 )
 from kernelwright.agent.model.settings import RoleName
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.errors import SpecError
+from kernelwright.problem.outcome import Failed
+from kernelwright.store.event import Idea
 from kernelwright.template.header import parse_header
 
 
@@ -39,9 +39,9 @@ class ComposedAgent:
 
     name: str
     plans_ahead: bool
-    plan: Callable[[PlanContext], Plan]
-    code: Callable[[CodeContext], Draft | Declined]
-    debug: Callable[[DebugContext], Draft | Declined]
+    plan: Callable[[Context], Plan]
+    code: Callable[[Context, Idea], Draft | Declined]
+    debug: Callable[[Context, Failed], Draft | Declined]
     template: Callable[[TemplateContext], Draft | Declined]
     analyse: Callable[[AnalyseContext], tuple[Finding, ...]]
 
@@ -56,8 +56,8 @@ def mixed(model: Agent, by_rules: AbstractSet[RoleName]) -> Agent:
         model.name,
         player("plan").plans_ahead,
         plan=lambda context: player("plan").plan(context),
-        code=lambda context: player("code").code(context),
-        debug=lambda context: player("debug").debug(context),
+        code=lambda context, idea: player("code").code(context, idea),
+        debug=lambda context, failure: player("debug").debug(context, failure),
         template=lambda context: player("template").template(context),
         analyse=lambda context: player("analyse").analyse(context),
     )
@@ -76,8 +76,8 @@ def lifting(of_kernels: Agent, of_templates: Agent) -> Agent:
         of_templates.name,
         of_kernels.plans_ahead and of_templates.plans_ahead,
         plan=lambda context: player(context.written).plan(context),
-        code=lambda context: player(context.written).code(context),
-        debug=lambda context: player(context.written).debug(context),
+        code=lambda context, idea: player(context.written).code(context, idea),
+        debug=lambda context, failure: player(context.written).debug(context, failure),
         template=of_templates.template,
         analyse=of_templates.analyse,
     )

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 from kernelwright.agent.base import (
     AnalyseContext,
+    Context,
     Finding,
     Plan,
-    PlanContext,
 )
 from kernelwright.errors import EmptySpace, SpecError
 from kernelwright.evaluate.base import Reproduction
@@ -374,7 +374,7 @@ class NodeSteps:
 
     def _plan(self, node: Node) -> None:
         parts = self._state.parts
-        context = PlanContext(parts.task, self._state.tree, node, self._state.written(node))
+        context = Context(parts.task, self._state.tree, node, self._state.written(node))
         plan = self.timed(PROPOSALS, lambda: parts.agent.plan(context))
         self._state.record([self.planned(node.index, plan)])
 

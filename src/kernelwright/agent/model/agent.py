@@ -15,13 +15,11 @@ from typing import Any, TypeVar
 from kernelwright.agent.base import (
     GIVEN_UP,
     AnalyseContext,
-    CodeContext,
-    DebugContext,
+    Context,
     Declined,
     Draft,
     Finding,
     Plan,
-    PlanContext,
     Task,
     TemplateContext,
     Written,
@@ -59,6 +57,7 @@ from kernelwright.agent.rules.landscape import findings
 from kernelwright.errors import ModelBudgetSpent, ModelRefused, ModelReplyMalformed
 from kernelwright.llm.base import ChatModel, ChatRequest, Message, Reply, shortened
 from kernelwright.llm.recorded import ReplayedModel
+from kernelwright.problem.outcome import Failed
 from kernelwright.store.event import Idea
 from kernelwright.template.header import header_toml, parse_header
 from kernelwright.tree.model import OPEN_FAMILY, Node, Tree, free_key
@@ -143,7 +142,7 @@ class ModelAgent:
 
     # -- the roles -----------------------------------------------------------------------------------------------
 
-    def plan(self, context: PlanContext) -> Plan:
+    def plan(self, context: Context) -> Plan:
         """One idea, and the chance to plan again when it has been tried."""
         idea = self._planned(context)
         if isinstance(idea, Declined):
@@ -151,15 +150,15 @@ class ModelAgent:
         again = [self._again(context.node, idea, place) for place in range(1, MORE_IDEAS + 1)]
         return Plan((idea, *again))
 
-    def code(self, context: CodeContext) -> Draft | Declined:
+    def code(self, context: Context, idea: Idea) -> Draft | Declined:
         """The idea carried out between its anchors; an idea that is still open is planned first."""
-        idea, task, written, node = context.idea, context.task, context.written, context.node
+        task, written, node = context.task, context.written, context.node
         if idea.family == OPEN_FAMILY:
-            planned = self._planned(PlanContext(task, context.tree, node, written, sample=context.sample))
+            planned = self._planned(Context(task, context.tree, node, written, sample=context.sample))
             if isinstance(planned, Declined):
                 return planned
             told = f"{planned.key.replace('-', ' ')}: {planned.instruction}"
-            idea = replace(planned, key=context.idea.key, instruction=told if planned.text else planned.instruction)
+            idea = replace(planned, key=idea.key, instruction=told if planned.text else planned.instruction)
         if idea.text:
             made = replace(written, text=idea.text, tactics=(*written.tactics, idea.key), properties=())
             return Draft(made, idea.instruction[:MOST_EXPLANATION], idea.because, idea.predicted_gain)
@@ -187,9 +186,9 @@ class ModelAgent:
         told = draft.explanation or idea.instruction[:MOST_EXPLANATION]
         return replace(draft, explanation=told, because=idea.because, predicted_gain=idea.predicted_gain)
 
-    def debug(self, context: DebugContext) -> Draft | Declined:
+    def debug(self, context: Context, failure: Failed) -> Draft | Declined:
         """The failed source mended."""
-        written, failure, body = context.written, context.failure, body_of(context.written)
+        written, body = context.written, body_of(context.written)
         region = Region.whole(body)
         briefing = self._briefer.of_node(context.task, written, context.tree, context.node, "debug")
         prompt = self._filled(
@@ -256,7 +255,7 @@ class ModelAgent:
 
     # -- planning ------------------------------------------------------------------------------------------------
 
-    def _planned(self, context: PlanContext) -> Idea | Declined:
+    def _planned(self, context: Context) -> Idea | Declined:
         written, node = context.written, context.node
         body = body_of(written)
         briefing = self._briefer.of_node(context.task, written, context.tree, node, "plan")
@@ -297,7 +296,7 @@ class ModelAgent:
             text=texts["whole"],
         )
 
-    def _whole(self, reply: Reply, context: PlanContext) -> str:
+    def _whole(self, reply: Reply, context: Context) -> str:
         """The whole template that came with a plan.
 
         Raises:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
-from kernelwright.agent.base import AnalyseContext, Finding, Plan, PlanContext, Task, Written
+from kernelwright.agent.base import AnalyseContext, Context, Finding, Plan, Task, Written
 from kernelwright.agent.model.context import (
     Briefing,
     EvidenceOf,
@@ -178,7 +178,7 @@ class Briefer:
 
 def _by_rules(task: Task, tree: Tree, node: Node, written: Written) -> Plan:
     """What the library of tactics says of a source."""
-    return RulesAgent().plan(PlanContext(task, tree, node, written))
+    return RulesAgent().plan(Context(task, tree, node, written))
 
 
 def pattern_of(task: Task, written: Written) -> str:
