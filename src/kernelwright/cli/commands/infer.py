@@ -112,11 +112,11 @@ def _fitting(said: KernelWords, inferred: Inferred) -> tuple[Inferred, float | N
             files, _ = files_of(inferred)
             check_loads(inferred.file, inferred.entry, files)
             write_files(folder, files)
-            trial = trials.launch(folder / "problem.toml")
-            if trial is None:
+            launched = trials.launch(folder / "problem.toml")
+            if launched is None:
                 return inferred, None
-            most_bytes = (trial.memory_bytes or 4 * inferred.array_bytes) * MEMORY_SHARE
-            launch_s = trial.launch_s
+            launch_s, memory_bytes = launched
+            most_bytes = (memory_bytes or 4 * inferred.array_bytes) * MEMORY_SHARE
             too_much = max(launch_s / MOST_LAUNCH_S, inferred.array_bytes / most_bytes)
             if too_much <= 1.0:
                 break

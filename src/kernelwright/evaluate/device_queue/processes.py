@@ -51,7 +51,6 @@ from kernelwright.evaluate.judge.server import RefereeDesk, RefereeJob
 from kernelwright.evaluate.process.worker_process import (
     JobTimeout,
     RemoteError,
-    Watch,
     WorkerDied,
     WorkerProcess,
     WorkerSettings,
@@ -260,7 +259,7 @@ class DeviceProcess:
     def _baseline_units(self) -> set[str]:
         return {built.artifact.unit.id for built in (self.baseline or {}).values()}
 
-    def call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+    def call_unless_killed(self, job: object, timeout_s: float, watch: tuple[Path, float] | None = None) -> object:
         """The job's result, as `unless_killed` asks for it."""
         return self.unless_killed(lambda: self.call_worker(job, timeout_s, watch))
 
@@ -381,7 +380,7 @@ class DeviceProcess:
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
-    def call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+    def call_worker(self, job: object, timeout_s: float, watch: tuple[Path, float] | None = None) -> object:
         """The job's result.
 
         Raises:

@@ -68,7 +68,6 @@ from kernelwright.evaluate.judge.jobs import (
     SideBySide,
 )
 from kernelwright.evaluate.judge.judgement import (
-    Defect,
     LaunchFolder,
     examine_output,
     find_insane,
@@ -318,11 +317,10 @@ class _Referee:
             return Judgement(None, errors, judge_ms, is_same, difference, reference_s, unjudged)
         is_fresh = job.secret is not None and self._fresh
         data = "inputs drawn anew for this launch" if is_fresh else f"dataset {job.dataset.name!r}"
-        message = f"{found.message} ({data})"
-        failed = Failed("check", found.reason, message, found.log, job.workload)
+        failed = replace(found, message=f"{found.message} ({data})", workload=job.workload)
         return Judgement(failed, (), judge_ms, reference_s=reference_s)
 
-    def _examine(self, job: JudgeJob, entry: _Entry) -> tuple[Defect | None, tuple[OutputError, ...]]:
+    def _examine(self, job: JudgeJob, entry: _Entry) -> tuple[Failed | None, tuple[OutputError, ...]]:
         left = [each for each in self._layouts[job.workload] if each.argument not in job.unchanged]
         launch = LaunchFolder(job.folder, left, crew=self._crew, memory=self._memory)
         found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
@@ -340,15 +338,15 @@ class _Referee:
             got = launch.read(layout)
             result = examine_output(layout, got, expected, allowance, crew=self._crew)
             is_least = (job.workload, job.dataset, layout.argument) in self._least
-            if (is_fresh or is_least) and isinstance(result, Defect) and result.reason == "mismatch":
+            if (is_fresh or is_least) and isinstance(result, Failed) and result.reason == "mismatch":
                 allowance = self._whole_allowance(job.workload, job.dataset, layout)
                 if is_fresh:
                     allowance = self._fresh_allowance(job, layout, expected, entry)
                 result = examine_output(layout, got, expected, allowance, crew=self._crew)
-            if isinstance(result, Defect) and result.reason == "mismatch":
+            if isinstance(result, Failed) and result.reason == "mismatch":
                 wide = self._with_roundings(job, entry, layout, got, expected, allowance)
                 result = examine_output(layout, got, expected, wide, crew=self._crew) if wide else result
-            if isinstance(result, Defect):
+            if isinstance(result, Failed):
                 return result, ()
             errors.append(result)
         return None, tuple(errors)
@@ -475,14 +473,14 @@ class _Referee:
                 raise self._baseline_failed(job, unwritten)
             if layout.argument in scales:
                 widening = self._widen(job, layout, got, entry, is_whole=False)
-                if isinstance(widening, Defect):
+                if isinstance(widening, Failed):
                     return self._refuse(job, widening, expected, layout)
                 factors[layout.argument], error = widening
                 errors.append(error)
                 continue
             allowance = self._allowance(job.workload, job.dataset, layout)
             result = examine_output(layout, got, expected, allowance, crew=self._crew)
-            if isinstance(result, Defect):
+            if isinstance(result, Failed):
                 return self._refuse(job, result, expected, layout)
             errors.append(result)
         notes = [
@@ -499,7 +497,7 @@ class _Referee:
 
     def _widen(
         self, job: CalibrateJob, layout: BufferLayout, got: Array, entry: _Entry, *, is_whole: bool
-    ) -> Defect | tuple[float, OutputError]:
+    ) -> Failed | tuple[float, OutputError]:
         """Set the tolerance that the baseline's error asks for; gives the factor, and the error by that tolerance.
 
         All perturbations are asked only where the first of them alone would ask for more than the usual tolerance.
@@ -563,7 +561,7 @@ class _Referee:
 
     # -- the baseline --------------------------------------------------------------------------------
 
-    def _refuse(self, job: CalibrateJob, found: Defect, expected: Array, layout: BufferLayout) -> Calibration:
+    def _refuse(self, job: CalibrateJob, found: Failed, expected: Array, layout: BufferLayout) -> Calibration:
         """Drop a hostile dataset that the baseline fails; on declared inputs the baseline is at fault."""
         if not job.dataset.is_hostile:
             raise self._baseline_failed(job, found, overflow_hint(layout, expected))
@@ -573,7 +571,7 @@ class _Referee:
             f"because the baseline itself fails there: {found.message}",
         )
 
-    def _baseline_failed(self, job: CalibrateJob, found: Defect, hint: str | None = None) -> BaselineFailed:
+    def _baseline_failed(self, job: CalibrateJob, found: Failed, hint: str | None = None) -> BaselineFailed:
         source = self._problem.baseline or self._problem.kernel
         return BaselineFailed(
             f"the baseline is wrong on workload {job.workload!r} ({job.dataset.name} inputs): {found.message}"

@@ -2,14 +2,13 @@
 
 ```
 with TrialLaunches(folder) as trials:
-    trial = trials.launch(problem_file)         # None: it does not run
+    launched = trials.launch(problem_file)      # seconds and bytes; None: it does not run
 ```
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,16 +23,6 @@ TIMEOUT_S = 4.0
 """For a build and two launches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One launch."""
-
-    launch_s: float
-    """Seconds; at least so many where it did not end in time."""
-    memory_bytes: int | None
-    """The device's memory; None: not known."""
-
-
 class TrialLaunches:
     """Owns the worker process."""
 
@@ -41,15 +30,19 @@ class TrialLaunches:
         """Starts nothing yet; `scratch` is the worker's."""
         self._worker = WorkerProcess(WorkerSettings("trial", FACTORY, None), scratch=scratch)
 
-    def launch(self, problem_file: Path) -> Trial | None:
-        """A launch on the first workload; None where it fails: the run says why."""
+    def launch(self, problem_file: Path) -> tuple[float, int | None] | None:
+        """A launch on the first workload; None where it fails: the run says why.
+
+        Gives its seconds, at least so many where it did not end in time, and the device's memory in bytes, None: not
+        known.
+        """
         try:
             found = self._worker.call(problem_file, timeout_s=TIMEOUT_S)
         except JobTimeout:
-            return Trial(TIMEOUT_S, None)
+            return TIMEOUT_S, None
         except (WorkerDied, InfrastructureError, ReferenceFailed):
             return None
-        return found if isinstance(found, Trial) else None
+        return found if isinstance(found, tuple) else None
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +61,7 @@ def make_trial(argument: object) -> Callable[[object], object]:
         problem = load_problem(Path(str(job)))
         original = KernelReference(problem)
         try:
-            return Trial(original.launch_s(problem.workloads[0]), original.memory_bytes)
+            return original.launch_s(problem.workloads[0]), original.memory_bytes
         except Exception:  # whatever a driver says of a kernel: the run itself says it in words
             return None
 
