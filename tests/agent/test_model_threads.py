@@ -14,7 +14,7 @@ import pytest
 from kernelwright.agent.base import Context, Plan, Task
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.written import written_template
-from kernelwright.llm.account import Account, AccountedModel, Caps
+from kernelwright.llm.account import Account, AccountedModel
 from kernelwright.llm.base import ChatRequest, Reply, Usage
 from kernelwright.llm.chain import ChainModel
 from kernelwright.llm.pace import Gates, Pace
@@ -86,7 +86,7 @@ def test_every_thread_gets_its_own_answer_and_each_is_recorded_and_paid_once(con
 
 
 def test_a_cap_holds_for_all_threads_but_for_what_is_under_way(context: Context, tmp_path: Path) -> None:
-    slow, account = SlowModel(), Account(Caps(tokens=500))
+    slow, account = SlowModel(), Account(most_tokens=500)
     recording = ExchangeLog(tmp_path / "replies.jsonl")
     agent = ModelAgent(RecordedModel(recording, AccountedModel(slow, account)))
     plans = asked_at_once(agent, context, list(range(40)))

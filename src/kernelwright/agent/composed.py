@@ -34,7 +34,7 @@ from kernelwright.template.header import parse_header
 
 
 @dataclass(frozen=True, slots=True)
-class ComposedAgent:
+class _Composed:
     """An agent, role by role."""
 
     name: str
@@ -46,13 +46,33 @@ class ComposedAgent:
     analyse: Callable[[AnalyseContext], tuple[Finding, ...]]
 
 
+def played(
+    agent: Agent,
+    *,
+    plan: Callable[[Context], Plan] | None = None,
+    code: Callable[[Context, Idea], Draft | Declined] | None = None,
+    template: Callable[[TemplateContext], Draft | Declined] | None = None,
+    analyse: Callable[[AnalyseContext], tuple[Finding, ...]] | None = None,
+) -> Agent:
+    """The agent with these roles played by others; None: by itself."""
+    return _Composed(
+        agent.name,
+        agent.plans_ahead,
+        plan=plan or agent.plan,
+        code=code or agent.code,
+        debug=agent.debug,
+        template=template or agent.template,
+        analyse=analyse or agent.analyse,
+    )
+
+
 def mixed(model: Agent, by_rules: AbstractSet[RoleName]) -> Agent:
     """Rules in the given roles, the model in all others. Several threads may ask at once."""
 
     def player(role: RoleName) -> Agent:
         return RulesAgent() if role in by_rules else model
 
-    return ComposedAgent(
+    return _Composed(
         model.name,
         player("plan").plans_ahead,
         plan=lambda context: player("plan").plan(context),
@@ -72,7 +92,7 @@ def lifting(of_kernels: Agent, of_templates: Agent) -> Agent:
     def player(written: Written) -> Agent:
         return of_templates if has_parameters(written) else of_kernels
 
-    return ComposedAgent(
+    return _Composed(
         of_templates.name,
         of_kernels.plans_ahead and of_templates.plans_ahead,
         plan=lambda context: player(context.written).plan(context),
@@ -97,12 +117,8 @@ def direct(agent: Agent) -> Agent:
     Together with a policy that tunes nothing this is how published agents work: one configuration for each rewrite,
     with the numbers that the rewriter writes down. Templates and search are compared with that.
     """
-    return ComposedAgent(
-        agent.name,
-        agent.plans_ahead,
-        plan=agent.plan,
-        code=agent.code,
-        debug=agent.debug,
+    return played(
+        agent,
         template=lambda _: Declined("code is rewritten directly, without parameters"),
         analyse=lambda _: (),
     )

@@ -14,7 +14,7 @@ from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.errors import UsageError
-from kernelwright.llm.account import Account, AccountedModel, Caps
+from kernelwright.llm.account import Account, AccountedModel
 from kernelwright.llm.base import ChatModel
 from kernelwright.llm.chain import Patience
 from kernelwright.llm.pace import Gates, TimeLeft
@@ -115,8 +115,9 @@ def _opened(
     """By name every model of the run, all with one recording and one account."""
     recording = ExchangeLog(folder.path / FILE_NAME)
     account = Account(
-        Caps(cost_usd=settings.max_cost_usd, tokens=settings.max_tokens),
         [(each.request, each.reply) for each in recording.exchanges],
+        most_usd=settings.max_cost_usd,
+        most_tokens=settings.max_tokens,
     )
     opened: dict[str, ChatModel] = {}
     for name in _names(settings, roles):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernelwright.agent.base import Agent, Context, Declined, Draft, Plan, Task, Written
-from kernelwright.agent.composed import ComposedAgent
+from kernelwright.agent.composed import played
 from kernelwright.agent.rules.subjects import subject_of
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import KernelwrightError, SpecError, StoreError
@@ -163,7 +163,7 @@ def _remembering(agent: Agent, lessons: Sequence[Recalled]) -> Agent:
             return dataclasses.replace(draft, predicted_gain=idea.predicted_gain, because=idea.because or draft.because)
         return draft
 
-    return ComposedAgent(agent.name, agent.plans_ahead, plan, code, agent.debug, agent.template, agent.analyse)
+    return played(agent, plan=plan, code=code)
 
 
 def _corrected(idea: Idea, lessons: Sequence[Recalled]) -> Idea:
