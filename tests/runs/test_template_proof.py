@@ -79,7 +79,7 @@ def test_what_is_made_of_the_template_inherits_what_is_left_out(plain: Path, tmp
 
 def test_a_resumed_run_still_leaves_it_out(plain: Path, tmp_path: Path) -> None:
     class Impatient(ScriptedAgent):
-        def code(self, context):  # type: ignore[no-untyped-def]
+        def code(self, context, idea):  # type: ignore[no-untyped-def]
             raise KeyboardInterrupt
 
     tactics = [ScriptedTactic("tile", 2.0)]
