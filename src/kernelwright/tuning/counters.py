@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelwright import knobs
 from kernelwright.backend.base import Artifact, DeviceInfo
-from kernelwright.backend.cuda.measure.nsight_compute import KernelCounters, ProfilerFailed, why_no_counters
+from kernelwright.backend.cuda.measure.nsight_compute import ProfilerFailed, why_no_counters
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool
 from kernelwright.evaluate.builds.render import plans_by_unit, render
@@ -37,7 +37,7 @@ from kernelwright.tuning.tune import TuningProblem
 class CounterReading:
     """What could be read."""
 
-    by_workload: Mapping[str, Sequence[KernelCounters]] = field(default_factory=dict)
+    by_workload: Mapping[str, Sequence[tuple[str, Mapping[str, float]]]] = field(default_factory=dict)
     """Every kernel of the launch, in order."""
     missing: str = ""
     """Why counters are missing, all or some; empty: none is."""
@@ -45,7 +45,7 @@ class CounterReading:
     def of_longest(self) -> dict[str, Mapping[str, float]]:
         """By workload the counters of the kernel that takes longest."""
         return {
-            workload: max(kernels, key=lambda each: each.values.get("time", 0.0)).values
+            workload: max((counters for _, counters in kernels), key=lambda each: each.get("time", 0.0))
             for workload, kernels in self.by_workload.items()
             if kernels
         }
@@ -106,7 +106,7 @@ def _count_all(
     *,
     is_cold: bool,
 ) -> CounterReading:
-    found: dict[str, Sequence[KernelCounters]] = {}
+    found: dict[str, Sequence[tuple[str, Mapping[str, float]]]] = {}
     for workload, each in zip(problem.workloads, rendered, strict=True):
         job = built_job(each, artifacts[each.unit.id])
         job = replace(job, has_local_memory=False)  # one launch, and nothing else that the profiler would count

@@ -48,9 +48,9 @@ def run_profile(run: Path, wanted: str, *, is_json: bool, reads_counters: bool) 
     for profile in profiles:
         for text in profile_lines(profile):
             line(text)
-        for kernel in reading.by_workload.get(profile.workload, ()):
-            line(f"{profile.workload}: counters of {kernel.kernel}")
-            for text in _counter_lines(kernel.values):
+        for kernel, counters in reading.by_workload.get(profile.workload, ()):
+            line(f"{profile.workload}: counters of {kernel}")
+            for text in _counter_lines(counters):
                 line(f"  {text}")
     if reading.missing:
         line(f"no hardware counters: {reading.missing}")
@@ -77,8 +77,8 @@ def _as_data(candidate_id: str, profiles: tuple[WorkloadProfile, ...], reading: 
                 "resources": dict(profile.facts.resources),
                 "diagnoses": [dataclasses.asdict(each) for each in profile.diagnoses],
                 "kernels": [
-                    {"kernel": kernel.kernel, "counters": dict(kernel.values)}
-                    for kernel in reading.by_workload.get(profile.workload, ())
+                    {"kernel": kernel, "counters": dict(counters)}
+                    for kernel, counters in reading.by_workload.get(profile.workload, ())
                 ],
             }
             for profile in profiles

@@ -78,7 +78,7 @@ from kernelwright.evaluate.judge.judgement import (
 )
 from kernelwright.evaluate.judge.kept_results import KeptResults
 from kernelwright.evaluate.judge.kernel_reference import KernelReference
-from kernelwright.evaluate.judge.one_at_a_time import OneAtATime
+from kernelwright.evaluate.judge.one_at_a_time import one_at_a_time
 from kernelwright.evaluate.judge.roundings import SAMPLES, Roundings, is_rounding
 from kernelwright.evaluate.process.scratch import full
 from kernelwright.evaluate.words import LooseTolerance
@@ -197,8 +197,8 @@ class _Referee:
         """What candidates left, read into the same memory each time; nothing of it is kept after a judgement."""
         self._original = KernelReference(problem) if problem.reference.is_kernel else None
         loaded = _loaded(problem) if self._original is None else self._original.as_reference()
-        self._one_at_a_time = OneAtATime(loaded.function)
-        self._reference = replace(loaded, function=self._one_at_a_time.locked)
+        locked, self._waited_s = one_at_a_time(loaded.function)
+        self._reference = replace(loaded, function=locked)
         self._lock = threading.Lock()
         """Around `_entries`, `_making` and `_scaling`."""
         self._making: dict[_Key, threading.Lock] = {}
@@ -777,9 +777,9 @@ class _Referee:
         is_first = not self._call_s
         while True:
             start_s = time.perf_counter()
-            before_s = self._one_at_a_time.waited_s
+            before_s = self._waited_s()
             results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=may_be_infinite)
-            call_s = time.perf_counter() - start_s - (self._one_at_a_time.waited_s - before_s)
+            call_s = time.perf_counter() - start_s - (self._waited_s() - before_s)
             self._call_s[workload.name] = min(call_s, self._call_s.get(workload.name, math.inf))
             if not is_first or call_s < LONG_FIRST_CALL_S or not (self._original or self._torch_note):
                 break
