@@ -27,9 +27,9 @@ from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
 from kernelwright.llm.scripted import ScriptedModel
 from kernelwright.optimization.evidence import (
-    NodeEvidence,
     doubt_lines,
     failure_lines,
+    node_evidence,
     other_configs,
     resource_lines,
     time_words,
@@ -231,7 +231,7 @@ def run(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
 def test_the_evidence_of_a_node_tells_workloads_apart_and_what_failed(run: Path) -> None:
     tree = Tree.of(RunView.read(run).tree_events)
     node = next(each for each in tree if each.tuning.evaluated_count > 8 and each.tuning.failed_count)
-    lines = NodeEvidence(run)(node)
+    lines = node_evidence(run)(node)
     assert any(line.startswith("times of the best config: small ") for line in lines)
     assert any("alone is" in line and "ITEMS=" in line for line in lines)
     assert any("check: mismatch on workload" in line for line in lines)
@@ -246,7 +246,7 @@ def test_evidence_tells_nothing_that_the_tree_does_not_know_yet(run: Path) -> No
     early = dataclasses.replace(
         node, best_value=log[0].value, tuning=dataclasses.replace(node.tuning, evaluated_count=1)
     )
-    told = NodeEvidence(run)(early)
+    told = node_evidence(run)(early)
     assert told
     assert not any("alone is" in line or "mismatch" in line for line in told)
 
@@ -254,11 +254,11 @@ def test_evidence_tells_nothing_that_the_tree_does_not_know_yet(run: Path) -> No
 def test_the_baseline_has_evidence_and_nodes_without_a_run_have_none(run: Path) -> None:
     tree = Tree.of(RunView.read(run).tree_events)
     assert any(
-        line.startswith(("times: small", "times of the best config: small")) for line in NodeEvidence(run)(tree[0])
+        line.startswith(("times: small", "times of the best config: small")) for line in node_evidence(run)(tree[0])
     )
     missing = dataclasses.replace(tree[0], index=77, parent=0)
-    assert NodeEvidence(run)(missing) == ()
-    assert NodeEvidence(run / "nowhere")(tree[0]) == ()
+    assert node_evidence(run)(missing) == ()
+    assert node_evidence(run / "nowhere")(tree[0]) == ()
 
 
 def test_kept_counters_are_told(run: Path) -> None:
@@ -267,9 +267,9 @@ def test_kept_counters_are_told(run: Path) -> None:
     folder = run / "nodes" / f"{node.index:03d}"
     best = next(each for each in RunView.read(folder).evaluations if each.value == node.best_value)
     (folder / "counters.json").write_text(json.dumps({best.candidate_id: {"small": {"dram_busy": 93.0}}}))
-    assert any("device memory is busy 93% of the time" in line for line in NodeEvidence(run)(node))
+    assert any("device memory is busy 93% of the time" in line for line in node_evidence(run)(node))
     (folder / "counters.json").write_text("{torn")
-    assert NodeEvidence(run)(node)
+    assert node_evidence(run)(node)
 
 
 def evaluated(config: dict[str, int], value: float) -> Evaluated:

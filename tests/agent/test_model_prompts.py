@@ -33,7 +33,7 @@ from kernelwright.agent.model.settings import ROLES, ModelSettings, RoleName, Ro
 from kernelwright.agent.written import written_template
 from kernelwright.llm.base import ChatRequest, Reply
 from kernelwright.llm.scripted import ScriptedModel
-from kernelwright.optimization.evidence import CLEARLY, NodeEvidence, noise_of, noise_words
+from kernelwright.optimization.evidence import CLEARLY, node_evidence, noise_of, noise_words
 from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
@@ -319,7 +319,7 @@ def run_of(context: Context, run: Path, model: ScriptedModel, *, evaluations: in
         settings=settings,
         run=run,
         machine=SimulatedMachine(cost, noise=0.005),
-        agent=ModelAgent(model, evidence_of=NodeEvidence(run), settings=ModelSettings(analyses=True)),
+        agent=ModelAgent(model, evidence_of=node_evidence(run), settings=ModelSettings(analyses=True)),
     )
 
 
@@ -329,7 +329,7 @@ def test_a_planner_is_told_what_one_parameter_changes_and_no_average(context: Co
            evaluations=30)  # fmt: skip
     node = Tree.of(RunView.read(tmp_path / "run").tree_events)[1]
     assert any(" wins (" in each for each in node.tuning.findings)
-    evidence = NodeEvidence(tmp_path / "run")(node)
+    evidence = node_evidence(tmp_path / "run")(node)
     (told,) = [each for each in evidence if each.startswith("with one parameter other than in the best config")]
     assert re.search(r"ITEMS=\d+: (at least )?[12]\.\d\dx the time", told)
     text = landscape_section(node, evidence).text
