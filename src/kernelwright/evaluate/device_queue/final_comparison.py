@@ -35,7 +35,7 @@ from kernelwright.evaluate.device.comparison import (
     is_drawn,
     secrets_of,
 )
-from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
+from kernelwright.evaluate.device.first_launch import DrawJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.timing import hidden_work, with_hidden_work
 from kernelwright.evaluate.device_queue.confirm import (
@@ -299,7 +299,7 @@ def _times_of_fresh(
         secret = new_secret()
         process.call_worker(DrawJob(is_candidate, secret), LOAD_TIMEOUT_S)
         start_s = time.perf_counter()
-        fired = process.call_worker(FireJob(), process.settings.launch_timeout_s)
+        fired = process.call_worker("fire", process.settings.launch_timeout_s)
         clocks.append((cast("float", fired), (time.perf_counter() - start_s) * 1e3))
         return clocks[-1]
 
