@@ -173,8 +173,8 @@ def test_requests_of_a_run_begin_alike_and_say_how_far(context: Context) -> None
 
 
 def test_a_briefing_that_is_all_the_same_is_shared_as_a_whole() -> None:
-    found = briefed([Section("Facts", "text", 0)], [])
-    assert found.shared_characters == len(found.text)
+    text, shared_characters = briefed([Section("Facts", "text", 0)], [])
+    assert shared_characters == len(text)
 
 
 def test_a_change_is_a_diff_of_a_bounded_length() -> None:

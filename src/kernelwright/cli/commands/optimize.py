@@ -31,7 +31,7 @@ from kernelwright.cli.output.tables import (
 )
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.insights.attempts import figures_of
-from kernelwright.insights.forecast import Prospect, prospect_of
+from kernelwright.insights.forecast import prospect_of, prospect_text
 from kernelwright.insights.run_summary import finding_words
 from kernelwright.insights.spending import RunSpending, spending_of
 from kernelwright.insights.step_table import fastest_run_id, told_path, told_total
@@ -43,6 +43,7 @@ from kernelwright.optimization.roles_file import read_roles
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.remote.runners import absolute
 from kernelwright.results.optimize_result import OptimizeResult, PathStep
+from kernelwright.search.base import ExpectedGain
 from kernelwright.tree.model import Node
 from kernelwright.tuning.settings import TuneSettings, parse_budget
 from kernelwright.tuning.time_spent import time_words
@@ -271,11 +272,13 @@ def print_optimized(result: OptimizeResult, console: Console) -> None:
         console.print(spent, highlight=False, markup=False)
     prospect = _prospect(result)
     if prospect is not None and result.fastest is not None:
-        console.print(f"going on with node {result.fastest.index}: {prospect.text}", highlight=False, markup=False)
+        console.print(
+            f"going on with node {result.fastest.index}: {prospect_text(*prospect)}", highlight=False, markup=False
+        )
     print_verdict(tree_verdict_text(result), result.view, console)
 
 
-def _prospect(result: OptimizeResult) -> Prospect | None:
+def _prospect(result: OptimizeResult) -> tuple[float, ExpectedGain] | None:
     """What a longer search of the fastest node's parameters would have brought; None where it has no run of its own."""
     fastest = result.fastest
     if fastest is None:

@@ -553,7 +553,7 @@ class _Referee:
                 if bounds.high is not bounds.low:
                     high = folder / f"{layout.argument}-high.bin"
                     _write_once(high, bounds.high)
-                written[layout.argument] = OutputBounds(low, high, key_order(dtype))
+                written[layout.argument] = low, high, key_order(dtype)
         except OSError as error:
             needed_bytes = 2 * sum(layout.byte_count for layout in self._outputs(job.workload))
             raise full(folder / f"bounds of workload {job.workload!r}", needed_bytes, error) from error
