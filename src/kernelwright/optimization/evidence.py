@@ -23,7 +23,7 @@ from kernelwright.store.event import Evaluated
 from kernelwright.store.run_folder import NODES_FOLDER
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Node
-from kernelwright.tuning.counters import read_counters
+from kernelwright.tuning.counters import of_longest, read_counters
 
 COUNTERS_FILE = "counters.json"
 """In a node's folder: hardware counters by candidate and workload, where they were read."""
@@ -137,7 +137,7 @@ def _counters(view: RunView, event: Evaluated, *, file: Path, reads: bool) -> Ma
     if event.candidate_id in kept or not reads:
         return kept.get(event.candidate_id, {})
     try:
-        kept[event.candidate_id] = read_counters(view.folder, event).of_longest()
+        kept[event.candidate_id] = of_longest(read_counters(view.folder, event)[0])
         file.write_text(json.dumps(kept, indent=1), encoding="utf-8")
     except (KernelwrightError, OSError):
         return {}  # evidence that cannot be had must not end a run

@@ -1,17 +1,16 @@
 """How long the original kernel takes on sizes that nobody said, and what its device holds: asked in a worker process.
 
 ```
-with TrialLaunches(folder) as trials:
-    launched = trials.launch(problem_file)      # seconds and bytes; None: it does not run
+with trial_launches(folder) as launch:
+    launched = launch(problem_file)             # seconds and bytes; None: it does not run
 ```
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from kernelwright.errors import InfrastructureError, ReferenceFailed
 from kernelwright.evaluate.judge.kernel_reference import KernelReference
@@ -23,34 +22,30 @@ TIMEOUT_S = 4.0
 """For a build and two launches."""
 
 
-class TrialLaunches:
-    """Owns the worker process."""
+Launch = Callable[[Path], tuple[float, int | None] | None]
+"""Launches on the first workload of a problem's file; None where that fails: the run says why.
 
-    def __init__(self, scratch: Path) -> None:
-        """Starts nothing yet; `scratch` is the worker's."""
-        self._worker = WorkerProcess(WorkerSettings("trial", FACTORY, None), scratch=scratch)
+Gives the seconds, at least so many where it did not end in time, and the device's memory in bytes, None: not known."""
 
-    def launch(self, problem_file: Path) -> tuple[float, int | None] | None:
-        """A launch on the first workload; None where it fails: the run says why.
 
-        Gives its seconds, at least so many where it did not end in time, and the device's memory in bytes, None: not
-        known.
-        """
+@contextlib.contextmanager
+def trial_launches(scratch: Path) -> Iterator[Launch]:
+    """What launches, in a worker process that is started when it is first asked; `scratch` is the worker's."""
+    worker = WorkerProcess(WorkerSettings("trial", FACTORY, None), scratch=scratch)
+
+    def launch(problem_file: Path) -> tuple[float, int | None] | None:
         try:
-            found = self._worker.call(problem_file, timeout_s=TIMEOUT_S)
+            found = worker.call(problem_file, timeout_s=TIMEOUT_S)
         except JobTimeout:
             return TIMEOUT_S, None
         except (WorkerDied, InfrastructureError, ReferenceFailed):
             return None
         return found if isinstance(found, tuple) else None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._worker.close()
+    try:
+        yield launch
+    finally:
+        worker.close()
 
 
 def make_trial(argument: object) -> Callable[[object], object]:
