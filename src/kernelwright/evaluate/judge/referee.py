@@ -20,7 +20,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ import numpy.typing as npt
 
 from kernelwright.backend.base import Bytes
 from kernelwright.backend.redraw import Closeness
-from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFailed
+from kernelwright.errors import InfrastructureError, ReferenceFailed
 from kernelwright.evaluate.data.array_threads import Crew
 from kernelwright.evaluate.data.bounds import bounds_of, key_order
 from kernelwright.evaluate.data.datasets import Dataset, datasets_for, make_inputs
@@ -52,7 +51,8 @@ from kernelwright.evaluate.data.tolerance import (
     widened,
 )
 from kernelwright.evaluate.device.fast_check import OutputBounds
-from kernelwright.evaluate.judge.expected import expected_values
+from kernelwright.evaluate.judge.baseline import baseline_failed, baseline_multiplies_in_tf32
+from kernelwright.evaluate.judge.expected import expected_values, loaded_reference
 from kernelwright.evaluate.judge.fan_in import fan_in
 from kernelwright.evaluate.judge.jobs import (
     BoundsJob,
@@ -76,22 +76,18 @@ from kernelwright.evaluate.judge.judgement import (
     has_same_bytes,
     overflow_hint,
 )
-from kernelwright.evaluate.judge.kept_results import KeptResults
+from kernelwright.evaluate.judge.kept_results import KeptResults, write_once
 from kernelwright.evaluate.judge.kernel_reference import KernelReference
 from kernelwright.evaluate.judge.one_at_a_time import one_at_a_time
 from kernelwright.evaluate.judge.roundings import SAMPLES, Roundings, is_rounding
 from kernelwright.evaluate.process.scratch import full
 from kernelwright.evaluate.words import LooseTolerance
 from kernelwright.identity import content_id
-from kernelwright.problem.c_reference import c_reference
 from kernelwright.problem.dtypes import DTYPES, machine_epsilon
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, OutputError
-from kernelwright.problem.reference import Reference, call_reference, load_reference
-from kernelwright.source.triton.precision import multiplies_in_tf32, parameter_dtypes
-from kernelwright.template.check import arguments_of
-from kernelwright.template.load import load_baseline, load_template
+from kernelwright.problem.reference import Reference, call_reference
 
 __all__ = [
     "REFEREE_FACTORY",
@@ -164,24 +160,6 @@ class _Entry:
         return known + (self.roundings.byte_count if self.roundings else 0)
 
 
-def _multiplies_in_tf32(problem: Problem) -> bool:
-    """Whether a kernel that the baseline launches does; its parameters stand for a launch's arguments by place."""
-    source = problem.baseline or problem.kernel
-    if source.language != "triton":
-        return False
-    template = load_baseline(problem, load_template(problem)).template
-    arguments = arguments_of(problem, template)
-    own = {*template.default, *template.defines}
-    for step in template.steps:
-        names = step.arguments if step.arguments is not None else tuple(arguments)
-        given = ["" if arguments[name].role == "scalar" else arguments[name].dtype for name in names]
-        dtypes = parameter_dtypes(template.source, source.file, step.entry, given, own)
-        arrays = {name: dtype for name, dtype in dtypes.items() if dtype}
-        if multiplies_in_tf32(template.source, source.file, step.entry, arrays):
-            return True
-    return False
-
-
 class _Referee:
     """Handles one job after the other; all state is a cache except the calibrated tolerances."""
 
@@ -196,7 +174,7 @@ class _Referee:
         self._memory: dict[str, Bytes] = {}
         """What candidates left, read into the same memory each time; nothing of it is kept after a judgement."""
         self._original = KernelReference(problem) if problem.reference.is_kernel else None
-        loaded = _loaded(problem) if self._original is None else self._original.as_reference()
+        loaded = loaded_reference(problem) if self._original is None else self._original.as_reference()
         locked, self._waited_s = one_at_a_time(loaded.function)
         self._reference = replace(loaded, function=locked)
         self._lock = threading.Lock()
@@ -216,7 +194,7 @@ class _Referee:
         self._least: set[tuple[str, Dataset, str]] = set()
         """Allowances by the first perturbation alone: whatever is within them is within those by all, too."""
         self._sum_lengths: dict[str, dict[str, int]] = {}
-        self._is_in_tf32 = _multiplies_in_tf32(problem)
+        self._is_in_tf32 = baseline_multiplies_in_tf32(problem)
         """Whether the baseline asks for TF32 where it multiplies matrices of float32."""
         self._fresh = any(redraw_of(argument) is not None for argument in problem.inputs)
         """Whether anything is drawn anew for timed launches."""
@@ -293,7 +271,7 @@ class _Referee:
             folder.mkdir(parents=True, exist_ok=True)
             for name, path in files.items():
                 if not path.exists():
-                    _write_once(path, entry.inputs[name])
+                    write_once(path, entry.inputs[name])
         except OSError as error:
             needed_bytes = sum(values.nbytes for values in entry.inputs.values())
             raise full(folder / f"inputs of workload {job.workload!r}", needed_bytes, error) from error
@@ -459,7 +437,7 @@ class _Referee:
         launch = LaunchFolder(job.folder, self._layouts[job.workload], crew=self._crew)
         found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
         if found is not None:
-            raise self._baseline_failed(job, found)
+            raise baseline_failed(self._problem, job, found)
         dropped = self._why_dropped(job.workload, job.dataset, entry)
         if dropped is not None:
             return Calibration((), dropped)
@@ -470,7 +448,7 @@ class _Referee:
             got, expected = launch.read(layout), entry.expected[layout.argument]
             unwritten = find_unwritten(layout, got, expected)
             if unwritten is not None and not _may_hold_poison(job.dataset, layout):
-                raise self._baseline_failed(job, unwritten)
+                raise baseline_failed(self._problem, job, unwritten)
             if layout.argument in scales:
                 widening = self._widen(job, layout, got, entry, is_whole=False)
                 if isinstance(widening, Failed):
@@ -549,10 +527,10 @@ class _Referee:
                 allowance = self._allowance(job.workload, job.dataset, layout)
                 bounds = bounds_of(entry.expected[layout.argument], allowance, dtype, crew=self._crew)
                 low = high = folder / f"{layout.argument}-low.bin"
-                _write_once(low, bounds.low)
+                write_once(low, bounds.low)
                 if bounds.high is not bounds.low:
                     high = folder / f"{layout.argument}-high.bin"
-                    _write_once(high, bounds.high)
+                    write_once(high, bounds.high)
                 written[layout.argument] = low, high, key_order(dtype)
         except OSError as error:
             needed_bytes = 2 * sum(layout.byte_count for layout in self._outputs(job.workload))
@@ -564,20 +542,11 @@ class _Referee:
     def _refuse(self, job: CalibrateJob, found: Failed, expected: Array, layout: BufferLayout) -> Calibration:
         """Drop a hostile dataset that the baseline fails; on declared inputs the baseline is at fault."""
         if not job.dataset.is_hostile:
-            raise self._baseline_failed(job, found, overflow_hint(layout, expected))
+            raise baseline_failed(self._problem, job, found, overflow_hint(layout, expected))
         return Calibration(
             (),
             f"workload {job.workload!r}: no candidate is judged on the {job.dataset.variant!r} inputs, "
             f"because the baseline itself fails there: {found.message}",
-        )
-
-    def _baseline_failed(self, job: CalibrateJob, found: Failed, hint: str | None = None) -> BaselineFailed:
-        source = self._problem.baseline or self._problem.kernel
-        return BaselineFailed(
-            f"the baseline is wrong on workload {job.workload!r} ({job.dataset.name} inputs): {found.message}"
-            + (f"\n{found.log}" if found.log else ""),
-            hint=hint or _HINTS[found.reason],
-            location=source.location,
         )
 
     # -- tolerances ----------------------------------------------------------------------------------
@@ -805,33 +774,9 @@ class _Referee:
         )
 
 
-_HINTS = {
-    "out-of-bounds": "guard the baseline's stores at the edges, or correct the shapes in the problem",
-    "input-changed": "declare the argument's role as 'inout', or fix the baseline",
-    "unwritten": "check the baseline's launch (grid and block) and the output's shape",
-    "not-finite": "check the baseline's launch and the declared ranges of the inputs",
-    "mismatch": "check that the reference computes what the kernel does, with arguments in the kernel's "
-    "order; when both are right, declare a tolerance with its reason",
-}
-
-
-def _loaded(problem: Problem) -> Reference:
-    if problem.reference.is_c:
-        return Reference(c_reference(problem), problem.reference.file, uses_torch=False)
-    return load_reference(problem.reference)
-
-
 def _may_hold_poison(dataset: Dataset, layout: BufferLayout) -> bool:
     """Whether a right result may look like an element that was never written: 8-bit floats have one or two NaNs."""
     return dataset.is_special and layout.item_bytes == 1
-
-
-def _write_once(path: Path, values: Array) -> None:
-    """All bytes or no file; read-only. Several threads may write the same."""
-    partial = path.with_suffix(f".{threading.get_ident()}.part")
-    values.reshape(-1).view(np.uint8).tofile(partial)
-    partial.chmod(0o444)
-    partial.rename(path)
 
 
 def _share_of(reply: object, together: int) -> object:
