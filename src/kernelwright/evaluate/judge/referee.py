@@ -55,17 +55,16 @@ from kernelwright.evaluate.judge.baseline import baseline_failed, baseline_multi
 from kernelwright.evaluate.judge.expected import expected_values, loaded_reference
 from kernelwright.evaluate.judge.fan_in import fan_in
 from kernelwright.evaluate.judge.jobs import (
-    BoundsJob,
     CalibrateJob,
     Calibration,
     JudgeJob,
     Judgement,
-    LimitsJob,
     Prepared,
     PrepareJob,
     RefereeArgument,
     RestoreJob,
     SideBySide,
+    ToleranceJob,
 )
 from kernelwright.evaluate.judge.judgement import (
     LaunchFolder,
@@ -219,9 +218,9 @@ class _Referee:
                 return self._judge(job)
             case CalibrateJob():
                 return self._calibrate(job)
-            case BoundsJob():
+            case ToleranceJob(wanted="bounds"):
                 return self._write_bounds(job)
-            case LimitsJob():
+            case ToleranceJob():
                 return self._limits(job)
             case RestoreJob():
                 self._restore(job)
@@ -368,7 +367,7 @@ class _Referee:
         return self._entry_of(self._workloads[job.workload], inputs, is_special=job.dataset.is_special)
 
     def _fresh_allowance(
-        self, job: JudgeJob | LimitsJob, layout: BufferLayout, expected: Array, entry: _Entry | None = None
+        self, job: JudgeJob | ToleranceJob, layout: BufferLayout, expected: Array, entry: _Entry | None = None
     ) -> Allowance:
         """What a timed launch may be off by: as on the dataset that its inputs were made from, times `FRESH_FACTOR`.
 
@@ -379,7 +378,9 @@ class _Referee:
         if known.origin != "derived" or known.by_class:
             return known
         base_entry = self._entry(job.workload, job.dataset)
-        is_whole = entry is not None or isinstance(job, LimitsJob)  # whoever is beyond limits is not asked about again
+        is_whole = entry is not None or isinstance(
+            job, ToleranceJob
+        )  # whoever is beyond limits is not asked about again
         there = self._scales(job.workload, job.dataset, base_entry, is_whole=is_whole)[layout.argument]
         here = natural_scale(expected, (), crew=self._crew)
         if entry is not None:
@@ -388,7 +389,7 @@ class _Referee:
         own = self._base(job.workload, layout, Scale(np.maximum(there.values, here.values), there.is_by_row))
         return widened(own, FRESH_FACTOR * known.rtol / base.rtol)
 
-    def _limits(self, job: LimitsJob) -> dict[str, Closeness | None]:
+    def _limits(self, job: ToleranceJob) -> dict[str, Closeness | None]:
         """Both results may be off by what one may; where rows have scales of their own, the largest counts."""
         limits: dict[str, Closeness | None] = {}
         for layout in self._outputs(job.workload):
@@ -514,7 +515,7 @@ class _Referee:
             scale = self._scales(job.workload, job.dataset, entry, is_whole=not is_least)[layout.argument]
             self._allow(job, layout, widened(self._base(job.workload, layout, scale), factor), is_least=is_least)
 
-    def _write_bounds(self, job: BoundsJob) -> dict[str, OutputBounds]:
+    def _write_bounds(self, job: ToleranceJob) -> dict[str, OutputBounds]:
         entry = self._entry(job.workload, job.dataset)
         if entry.failure is not None:
             raise entry.failure
