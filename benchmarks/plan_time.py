@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from kernelwright.agent.base import CodeContext, Draft, PlanContext, Task, TemplateContext, Written
+from kernelwright.agent.base import Context, Draft, Task, TemplateContext, Written
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.written import written_template
 from kernelwright.backend.base import DeviceInfo
@@ -69,14 +69,14 @@ def timed(task: Task, written: Written) -> tuple[float, float, float, int]:
     lift_s = time.process_time() - start_s
     own = lifted.written if isinstance(lifted, Draft) else written
     start_s = time.process_time()
-    plan = agent.plan(PlanContext(task, tree, NODE, own))
+    plan = agent.plan(Context(task, tree, NODE, own))
     plan_s = time.process_time() - start_s
     if not plan.ideas:
         return lift_s, plan_s, 0.0, 0
-    code = agent.code(CodeContext(task, tree, NODE, own, plan.ideas[0]))
+    code = agent.code(Context(task, tree, NODE, own), plan.ideas[0])
     assert isinstance(code, Draft), code
     start_s = time.process_time()
-    agent.plan(PlanContext(task, tree, NODE, code.written))
+    agent.plan(Context(task, tree, NODE, code.written))
     return lift_s, plan_s, time.process_time() - start_s, len(plan.ideas)
 
 

@@ -169,13 +169,9 @@ class ModelRateLimited(ModelError):
 
 
 class ModelUnavailable(ModelError):
-    """The service cannot be reached, or failed on its side."""
+    """The service cannot be reached, failed on its side, or did not reply within the time that was given."""
 
     retry_after_s: float | None = None
-
-
-class ModelTimedOut(ModelError):
-    """No reply within the time that was given."""
 
 
 class ModelRefused(ModelError):

@@ -11,16 +11,7 @@ from typing import get_args
 
 import pytest
 
-from kernelwright.agent.base import (
-    AnalyseContext,
-    CodeContext,
-    DebugContext,
-    Declined,
-    Draft,
-    PlanContext,
-    Task,
-    TemplateContext,
-)
+from kernelwright.agent.base import AnalyseContext, Context, Declined, Draft, Task, TemplateContext
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.anchors import BEGIN, END
 from kernelwright.agent.model.context import Section, fitted, history_section, published_window, ranked_window
@@ -42,11 +33,11 @@ from kernelwright.problem.outcome import Failed
 from kernelwright.replaying.record import ReplayDiverged
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.search.base import Observation
-from kernelwright.store.event import Event, NodeTuned, Noted, TreeEvent
+from kernelwright.store.event import Event, Idea, NodeTuned, Noted, TreeEvent
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
-from kernelwright.tree.model import Failure, Node, Tree
+from kernelwright.tree.model import Node, Tree
 from kernelwright.tree.moves import NO_IDEA
 from kernelwright.tuning.settings import Budget, TuneSettings
 
@@ -67,18 +58,17 @@ def task_of(folder: Path) -> Task:
     return Task(load_problem(folder), SIMULATED_DEVICE)
 
 
-def contexts(folder: Path) -> tuple[PlanContext, CodeContext, DebugContext]:
+def asked(folder: Path) -> tuple[Context, Idea, Failed]:
+    """A context, and with it an idea to carry out, and a failure to mend."""
     task = task_of(folder)
     template = load_template(task.problem)
     written = written_template(load_baseline(task.problem, template).template)
     node = Node(0, None, "baseline", "", "", "the kernel as it is", "", None, "0" * 16, "opencl", (), status="working")
     node = dataclasses.replace(node, best_value=1.0)
     tree = Tree((node,))
-    plan = PlanContext(task, tree, node, written)
+    context = Context(task, tree, node, written)
     agent = ModelAgent(ScriptedModel([PLAN]))
-    idea = agent.plan(plan).ideas[0]
-    code = CodeContext(task, tree, node, written, idea)
-    return plan, code, DebugContext(task, tree, node, written, Failure("check", "mismatch", "y is wrong at 17", "log"))
+    return context, agent.plan(context).ideas[0], Failed("check", "mismatch", "y is wrong at 17", "log")
 
 
 PLAN = json.dumps(
@@ -131,9 +121,9 @@ __kernel void saxpy(__global const float *x, __global float *y, float a, int n)
 
 
 def code_with(*answers: str, folder: Path) -> tuple[Draft | Declined, ScriptedModel]:
-    _, context, _ = contexts(folder)
+    context, idea, _ = asked(folder)
     model = ScriptedModel(list(answers))
-    return ModelAgent(model).code(context), model
+    return ModelAgent(model).code(context, idea), model
 
 
 # -- replies that cannot be used
@@ -199,13 +189,13 @@ def test_a_role_that_gives_up_declines(plain: Path) -> None:
 
 
 def test_a_spent_budget_declines_and_a_dead_service_stops_the_run(plain: Path) -> None:
-    plan, code, debug = contexts(plain)
+    context, idea, failure = asked(plain)
     spent = ModelAgent(ScriptedModel([ModelBudgetSpent("no more requests: $5 of $5 are spent")] * 3))
-    assert spent.plan(plan).ideas == ()
-    assert "$5 of $5" in str(spent.plan(plan).refused)
-    assert isinstance(spent.debug(debug), Declined)
+    assert spent.plan(context).ideas == ()
+    assert "$5 of $5" in str(spent.plan(context).refused)
+    assert isinstance(spent.debug(context, failure), Declined)
     with pytest.raises(ModelUnavailable):
-        ModelAgent(ScriptedModel([])).code(code)
+        ModelAgent(ScriptedModel([])).code(context, idea)
 
 
 # -- what comes of a good reply
@@ -235,11 +225,11 @@ def test_a_coder_sees_the_anchors_and_the_instruction(plain: Path) -> None:
 
 
 def test_a_planner_sees_the_source_as_its_edits_name_it_and_may_be_asked_again(plain: Path) -> None:
-    plan, _, _ = contexts(plain)
+    context, _, _ = asked(plain)
     model = ScriptedModel([PLAN])
-    ideas = ModelAgent(model).plan(plan).ideas
+    ideas = ModelAgent(model).plan(context).ideas
     prompt = model.requests[0].messages[0].text
-    assert f"BEGIN DATA\n{body_of(plan.written)}\nEND DATA" in prompt
+    assert f"BEGIN DATA\n{body_of(context.written)}\nEND DATA" in prompt
     assert "<<<<<<< OLD" in prompt
     assert model.requests[0].temperature == 0.8
     assert (ideas[0].first_line, ideas[0].last_line, ideas[0].risk) == (3, 5, "the last work-item")
@@ -251,14 +241,14 @@ def test_a_planner_sees_the_source_as_its_edits_name_it_and_may_be_asked_again(p
 def test_a_plan_that_comes_with_the_whole_kernel_is_carried_out_without_another_question(
     plain: Path, place: str
 ) -> None:
-    context, code, _ = contexts(plain)
+    context, _, _ = asked(plain)
     source = WHOLE.partition("```c\n")[2].partition("```")[0]
     fields = {"source": source, "header": HEADER.strip("`").removeprefix("toml\n")}
     answer = f"{PLAN}\n{WHOLE}" if place == "blocks behind it" else json.dumps({**json.loads(PLAN), **fields})
     model = ScriptedModel([answer])
     agent = ModelAgent(model)
     idea = agent.plan(context).ideas[0]
-    draft = agent.code(dataclasses.replace(code, idea=idea))
+    draft = agent.code(context, idea)
     assert isinstance(draft, Draft)
     assert [each.role for each in model.requests] == ["plan"]
     assert "base + k < n" in draft.written.text
@@ -280,41 +270,41 @@ EDITS = """```
 @pytest.mark.parametrize("role", ["plan", "code", "debug"])
 def test_a_few_lines_come_as_edits_and_keep_the_rest(plain: Path, role: str) -> None:
     """What does not name its lines goes back first, with what is wrong."""
-    plan, code, debug = contexts(plain)
+    context, idea, failure = asked(plain)
     model = ScriptedModel([f"{PLAN}\n{EDITS.replace('int base', 'int start', 1)}", f"{PLAN}\n{EDITS}"])
     agent = ModelAgent(model)
     match role:
         case "plan":
-            draft = agent.code(dataclasses.replace(code, idea=agent.plan(plan).ideas[0]))
+            draft = agent.code(context, agent.plan(context).ideas[0])
         case "code":
-            whole = dataclasses.replace(code.idea, first_line=0, last_line=0)
-            draft = agent.code(dataclasses.replace(code, idea=whole))
+            whole = dataclasses.replace(idea, first_line=0, last_line=0)
+            draft = agent.code(context, whole)
         case _:
-            draft = agent.debug(debug)
+            draft = agent.debug(context, failure)
     assert isinstance(draft, Draft)
     assert "they are not in the source" in model.requests[1].messages[-1].text
     assert [each.role for each in model.requests] == [role, role]
-    assert draft.written.text == plan.written.text.replace("get_global_id(0) * 1;", "get_global_id(0);")
+    assert draft.written.text == context.written.text.replace("get_global_id(0) * 1;", "get_global_id(0);")
 
 
 def test_edits_of_a_part_leave_the_rest_alone(plain: Path) -> None:
     """As those do who write everything anew: what is outside of a plan's lines is not changed."""
-    _, code, _ = contexts(plain)
+    context, idea, _ = asked(plain)
     model = ScriptedModel([EDITS, '{"give_up": "it cannot be done there"}'])
-    other = dataclasses.replace(code.idea, first_line=5, last_line=5)
-    assert isinstance(ModelAgent(model).code(dataclasses.replace(code, idea=other)), Declined)
+    other = dataclasses.replace(idea, first_line=5, last_line=5)
+    assert isinstance(ModelAgent(model).code(context, other), Declined)
     assert "anchor" in model.requests[1].messages[-1].text
 
 
 def test_a_few_lines_that_illustrate_a_plan_are_no_kernel(plain: Path) -> None:
-    context, _, _ = contexts(plain)
+    context, _, _ = asked(plain)
     model = ScriptedModel([f"{PLAN}\n```c\nint base = get_global_id(0) * ITEMS;\n```"])
     assert ModelAgent(model).plan(context).ideas[0].text == ""
     assert len(model.requests) == 1
 
 
 def test_a_kernel_that_comes_with_a_plan_and_does_not_load_goes_back(plain: Path) -> None:
-    context, _, _ = contexts(plain)
+    context, _, _ = asked(plain)
     model = ScriptedModel([f"{PLAN}\n{WHOLE.replace('[launch]', '[lunch]')}", PLAN])
     idea = ModelAgent(model).plan(context).ideas[0]
     assert idea.text == ""
@@ -322,19 +312,19 @@ def test_a_kernel_that_comes_with_a_plan_and_does_not_load_goes_back(plain: Path
 
 
 def test_an_open_idea_is_planned_when_it_is_taken(plain: Path) -> None:
-    plan, code, _ = contexts(plain)
-    again = ModelAgent(ScriptedModel([PLAN])).plan(plan).ideas[1]
+    context, _, _ = asked(plain)
+    again = ModelAgent(ScriptedModel([PLAN])).plan(context).ideas[1]
     model = ScriptedModel([PLAN, GOOD])
-    draft = ModelAgent(model).code(dataclasses.replace(code, idea=again))
+    draft = ModelAgent(model).code(context, again)
     assert isinstance(draft, Draft)
     assert [each.role for each in model.requests] == ["plan", "code"]
     assert draft.written.tactics == (again.key,)
 
 
 def test_a_debugger_sees_the_evidence(plain: Path) -> None:
-    _, _, debug = contexts(plain)
+    context, _, failure = asked(plain)
     model = ScriptedModel([GOOD, WHOLE])
-    draft = ModelAgent(model).debug(debug)
+    draft = ModelAgent(model).debug(context, failure)
     assert "y is wrong at 17" in model.requests[0].messages[0].text
     assert "does not fit the problem" in model.requests[1].messages[-1].text, "a part is not the whole"
     assert isinstance(draft, Draft)
@@ -345,8 +335,8 @@ def test_claims_must_cite_evidence(plain: Path) -> None:
     from kernelwright.space.parameter import Parameter
 
     observations = [Observation(Config({"ITEMS": n % 3 + 1}), 1.0 / (n % 3 + 1)) for n in range(18)]
-    plan, _, _ = contexts(plain)
-    context = AnalyseContext(plan.task, plan.node, (Parameter("ITEMS", (1, 2, 3), 1),), observations)
+    context, _, _ = asked(plain)
+    context = AnalyseContext(context.task, context.node, (Parameter("ITEMS", (1, 2, 3), 1),), observations)
     claims = {"claims": [{"claim": "ITEMS hides latency", "evidence": ["E1"]}, {"claim": "magic", "evidence": ["E99"]}]}
     asking = ModelSettings(analyses=True)
     found = ModelAgent(ScriptedModel([json.dumps(claims)]), settings=asking).analyse(context)
@@ -414,7 +404,7 @@ def test_the_most_informative_sections_come_whole_and_the_rest_in_short() -> Non
 def grown_tree() -> Tree:
     def node(index: int, parent: int | None, status: str, value: float | None) -> Node:
         made = Node(index, parent, "code", f"t{index}", "", "did it", "", 1.2, "0" * 16, "opencl", (), status=status)  # type: ignore[arg-type]
-        failure = Failure("check", "mismatch", "wrong") if status == "failed" else None
+        failure = Failed("check", "mismatch", "wrong") if status == "failed" else None
         return dataclasses.replace(made, best_value=value, failure=failure)
 
     return Tree(
@@ -776,7 +766,7 @@ def test_both_windows_serve_a_whole_run(plain: Path, tmp_path: Path, window: str
 
 
 def test_the_lifted_template_of_a_model_is_proven_like_any(plain: Path) -> None:
-    context, _, _ = contexts(plain)
+    context, _, _ = asked(plain)
     draft = ModelAgent(ScriptedModel([WHOLE])).template(TemplateContext(context.task, context.written))
     assert isinstance(draft, Draft)
     assert draft.written.tactics == ("template",)

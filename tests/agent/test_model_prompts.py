@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.agent.base import AnalyseContext, CodeContext, DebugContext, Draft, PlanContext, Task, TemplateContext
+from kernelwright.agent.base import AnalyseContext, Context, Draft, Task, TemplateContext
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.anchors import BEGIN, END, Malformed
 from kernelwright.agent.model.cleaning import cleaned_log, cleaned_message
@@ -33,13 +33,13 @@ from kernelwright.agent.model.settings import ROLES, ModelSettings, RoleName, Ro
 from kernelwright.agent.written import written_template
 from kernelwright.llm.base import ChatRequest, Reply
 from kernelwright.llm.scripted import ScriptedModel
-from kernelwright.optimization.evidence import CLEARLY, NodeEvidence, noise_of, noise_words
+from kernelwright.optimization.evidence import CLEARLY, node_evidence, noise_of, noise_words
 from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
-from kernelwright.problem.outcome import Measurement, Passed
+from kernelwright.problem.outcome import Failed, Measurement, Passed
 from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
 from kernelwright.store.event import ActionChosen, Idea
@@ -47,14 +47,14 @@ from kernelwright.store.view import RunView
 from kernelwright.template.header import parse_header
 from kernelwright.template.load import load_baseline, load_template, template_of_text
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
-from kernelwright.tree.model import Failure, Node, Tree, UnderWay
+from kernelwright.tree.model import Node, Tree, UnderWay
 from kernelwright.tuning.settings import Budget, TuneSettings
 
 NOTHING = '{"give_up": "it runs at the limit"}'
 
 
 @pytest.fixture
-def context(tmp_path: Path, write_saxpy: Callable[..., Path]) -> PlanContext:
+def context(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Context:
     folder = write_saxpy(tmp_path / "plain")
     source = (folder / "saxpy.cl").read_text()
     (folder / "saxpy.cl").write_text(source[source.index("__kernel") :].replace("ITEMS", "1"))
@@ -62,22 +62,22 @@ def context(tmp_path: Path, write_saxpy: Callable[..., Path]) -> PlanContext:
 
 
 @pytest.fixture
-def template(tmp_path: Path, write_saxpy: Callable[..., Path]) -> PlanContext:
+def template(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Context:
     """A node that is a template with parameters."""
     return context_of(write_saxpy(tmp_path / "template"))
 
 
-def context_of(folder: Path) -> PlanContext:
+def context_of(folder: Path) -> Context:
     problem = load_problem(folder)
     written = written_template(load_template(problem))
     if not parse_header(written.text, Path("header"), entry="saxpy").parameters:
         written = written_template(load_baseline(problem, load_template(problem)).template)
     node = Node(0, None, "baseline", "", "", "the kernel as it is", "", None, "0" * 16, "opencl", (), status="working")
     node = dataclasses.replace(node, best_value=1.0)
-    return PlanContext(Task(problem, SIMULATED_DEVICE), Tree((node,)), node, written)
+    return Context(Task(problem, SIMULATED_DEVICE), Tree((node,)), node, written)
 
 
-def asked(role: RoleName, context: PlanContext, **settings: Any) -> str:
+def asked(role: RoleName, context: Context, **settings: Any) -> str:
     """What a role is asked."""
     model = ScriptedModel(['{"claims": []}' if role == "analyse" else NOTHING])
     agent = ModelAgent(model, settings=ModelSettings(**{"analyses": True, **settings}))
@@ -86,9 +86,9 @@ def asked(role: RoleName, context: PlanContext, **settings: Any) -> str:
         case "plan":
             agent.plan(context)
         case "code":
-            agent.code(CodeContext(task, tree, node, written, Idea("x", "tiling", "tile it", "", 1.1)))
+            agent.code(Context(task, tree, node, written), Idea("x", "tiling", "tile it", "", 1.1))
         case "debug":
-            agent.debug(DebugContext(task, tree, node, written, node.failure or Failure("check", "mismatch", "wrong")))
+            agent.debug(Context(task, tree, node, written), node.failure or Failed("check", "mismatch", "wrong"))
         case "template":
             agent.template(TemplateContext(task, written))
         case "analyse":
@@ -102,7 +102,7 @@ def asked(role: RoleName, context: PlanContext, **settings: Any) -> str:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_every_limit_beyond_which_an_answer_comes_back_is_told_where_it_is_asked(
-    role: RoleName, context: PlanContext
+    role: RoleName, context: Context
 ) -> None:
     """What is cut instead is no limit: no plan has to count the characters of its words."""
     limits = next(line for line in asked(role, context).splitlines() if line.startswith("Limits, beyond which"))
@@ -113,7 +113,7 @@ def test_every_limit_beyond_which_an_answer_comes_back_is_told_where_it_is_asked
         assert "`because`" not in limits
 
 
-def test_the_limit_of_a_claim_is_the_readers(context: PlanContext) -> None:
+def test_the_limit_of_a_claim_is_the_readers(context: Context) -> None:
     """A longer claim is cut, and the prompt has said so: a question again would cost more than its last words."""
     limits = f"words are cut: 4000 tokens in all, reasoning included; a claim {MOST_CLAIM} characters"
     assert limits in asked("analyse", context)
@@ -128,13 +128,13 @@ def test_the_tokens_of_a_reply_are_told_as_they_are_set() -> None:
     assert limits_words("plan", max_tokens=1234).startswith("1234 tokens in all")
 
 
-def test_the_tokens_are_those_of_the_roles_file(context: PlanContext) -> None:
+def test_the_tokens_are_those_of_the_roles_file(context: Context) -> None:
     roles: dict[RoleName, RoleSettings] = {"plan": RoleSettings(max_tokens=777)}
     assert "777 tokens in all" in asked("plan", context, roles=roles)
 
 
 @pytest.mark.parametrize("role", ["plan", "code", "debug"])
-def test_prompts_for_whole_kernels_know_of_no_parameters_and_no_anchors(role: RoleName, context: PlanContext) -> None:
+def test_prompts_for_whole_kernels_know_of_no_parameters_and_no_anchors(role: RoleName, context: Context) -> None:
     text = asked(role, context, is_direct=True)
     assert BEGIN not in text
     assert "first_line" not in text
@@ -162,14 +162,14 @@ block = ["32"]
 """
 
 
-def coded(context: PlanContext, *answers: str, **settings: Any) -> tuple[object, ScriptedModel]:
+def coded(context: Context, *answers: str, **settings: Any) -> tuple[object, ScriptedModel]:
     model = ScriptedModel(list(answers))
     agent = ModelAgent(model, settings=ModelSettings(**settings))
     idea = Idea("x", "tiling", "several elements", "", 1.1)
-    return agent.code(CodeContext(context.task, context.tree, context.node, context.written, idea)), model
+    return agent.code(Context(context.task, context.tree, context.node, context.written), idea), model
 
 
-def test_a_whole_kernel_needs_no_anchors_and_may_declare_no_parameters(context: PlanContext) -> None:
+def test_a_whole_kernel_needs_no_anchors_and_may_declare_no_parameters(context: Context) -> None:
     bad = WHOLE % '[parameters]\nITEMS = { values = [4, 8], default = 4, why = "elements" }\n'
     bad = bad.replace("* 4;", "* ITEMS;").replace("k < 4", "k < ITEMS")
     draft, model = coded(context, bad, WHOLE % "", is_direct=True)
@@ -190,7 +190,7 @@ def test_a_plan_needs_no_lines_and_no_parameters() -> None:
     assert plan_of(Reply(json.dumps(plan), "m"), 9) == read
 
 
-def test_an_example_without_parameters_still_computes_with_its_defaults(template: PlanContext) -> None:
+def test_an_example_without_parameters_still_computes_with_its_defaults(template: Context) -> None:
     text = without_parameters(template.written.text, "saxpy")
     assert "#define BLOCK 32" in text
     assert "[parameters]" not in text
@@ -200,7 +200,7 @@ def test_an_example_without_parameters_still_computes_with_its_defaults(template
 # -- where a child begins
 
 
-def test_a_child_begins_at_its_parents_best_values_and_the_coder_sees_them(template: PlanContext) -> None:
+def test_a_child_begins_at_its_parents_best_values_and_the_coder_sees_them(template: Context) -> None:
     node = dataclasses.replace(template.node, best_config={"BLOCK": 128, "ITEMS": 4, "GONE": 3})
     context = dataclasses.replace(template, node=node, tree=Tree((node,)))
     body = f"```c\n// {BEGIN}\n    int base = get_global_id(0) * ITEMS + 0;\n// {END}\n```"
@@ -210,7 +210,7 @@ def test_a_child_begins_at_its_parents_best_values_and_the_coder_sees_them(templ
         agent = ModelAgent(model, settings=ModelSettings(carries_best=carries))
         line = next(number for number, text in enumerate(body_of(context.written).split("\n"), 1) if "int base" in text)
         idea = Idea("x", "tiling", "another base", "", 1.1, first_line=line, last_line=line)
-        draft = agent.code(CodeContext(context.task, context.tree, node, context.written, idea))
+        draft = agent.code(Context(context.task, context.tree, node, context.written), idea)
         assert isinstance(draft, Draft), model.requests[-1].messages[-1].text
         loaded = template_of_text(context.task.problem, draft.written.text, spec=context.task.problem.kernel)
         found[carries] = dict(loaded.default)
@@ -218,7 +218,7 @@ def test_a_child_begins_at_its_parents_best_values_and_the_coder_sees_them(templ
     assert found == {True: {"BLOCK": 128, "ITEMS": 4}, False: {"BLOCK": 32, "ITEMS": 1}}
 
 
-def test_values_that_a_parameter_cannot_have_are_not_carried(template: PlanContext) -> None:
+def test_values_that_a_parameter_cannot_have_are_not_carried(template: Context) -> None:
     assert with_defaults(template.written, {"BLOCK": 7, "OTHER": 1}) == template.written
     assert with_defaults(template.written, {}) == template.written
 
@@ -263,7 +263,7 @@ def test_the_noise_is_what_was_measured_and_never_made_up() -> None:
     assert "differ by less than 25 % are not told apart" in noise_words(0.25)
 
 
-def test_planner_and_analyst_are_told_how_sure_the_times_are(context: PlanContext, tmp_path: Path) -> None:
+def test_planner_and_analyst_are_told_how_sure_the_times_are(context: Context, tmp_path: Path) -> None:
     requests: list[ChatRequest] = []
 
     def answer(request: ChatRequest) -> str:
@@ -281,7 +281,7 @@ def test_planner_and_analyst_are_told_how_sure_the_times_are(context: PlanContex
 # -- who else is at work
 
 
-def test_a_planner_is_told_what_others_are_doing_and_a_lone_one_is_not(context: PlanContext) -> None:
+def test_a_planner_is_told_what_others_are_doing_and_a_lone_one_is_not(context: Context) -> None:
     """Each further plan of one source is to differ in something else; a coder has its instruction."""
     idea = Idea("tiles", "tiling", "stage a tile in local memory", "", 1.3)
     node = dataclasses.replace(context.node, ideas=(idea,), is_planned=True)
@@ -311,7 +311,7 @@ def test_a_planner_is_told_what_others_are_doing_and_a_lone_one_is_not(context: 
         assert "Everything that was tried" not in told
 
 
-def run_of(context: PlanContext, run: Path, model: ScriptedModel, *, evaluations: int, in_flight: int = 1) -> None:
+def run_of(context: Context, run: Path, model: ScriptedModel, *, evaluations: int, in_flight: int = 1) -> None:
     tune = TuneSettings(budget=Budget(evaluations=evaluations), searcher="random", comparison_rounds=10)
     settings = OptimizeSettings(tune=tune, proof_points=0, in_flight=in_flight, max_attempts=6)
     optimize(
@@ -319,17 +319,17 @@ def run_of(context: PlanContext, run: Path, model: ScriptedModel, *, evaluations
         settings=settings,
         run=run,
         machine=SimulatedMachine(cost, noise=0.005),
-        agent=ModelAgent(model, evidence_of=NodeEvidence(run), settings=ModelSettings(analyses=True)),
+        agent=ModelAgent(model, evidence_of=node_evidence(run), settings=ModelSettings(analyses=True)),
     )
 
 
-def test_a_planner_is_told_what_one_parameter_changes_and_no_average(context: PlanContext, tmp_path: Path) -> None:
+def test_a_planner_is_told_what_one_parameter_changes_and_no_average(context: Context, tmp_path: Path) -> None:
     """A value's best among the few configurations that have it mixes in what else they have."""
     run_of(context, tmp_path / "run", ScriptedModel(lambda asked: TEMPLATE if asked.role == "template" else NOTHING),
            evaluations=30)  # fmt: skip
     node = Tree.of(RunView.read(tmp_path / "run").tree_events)[1]
     assert any(" wins (" in each for each in node.tuning.findings)
-    evidence = NodeEvidence(tmp_path / "run")(node)
+    evidence = node_evidence(tmp_path / "run")(node)
     (told,) = [each for each in evidence if each.startswith("with one parameter other than in the best config")]
     assert re.search(r"ITEMS=\d+: (at least )?[12]\.\d\dx the time", told)
     text = landscape_section(node, evidence).text
@@ -357,7 +357,7 @@ PLAN = json.dumps(
 
 
 def test_plans_for_one_node_that_are_made_at_once_are_asked_for_in_different_words(
-    context: PlanContext, tmp_path: Path
+    context: Context, tmp_path: Path
 ) -> None:
     requests: list[ChatRequest] = []
 
@@ -422,8 +422,8 @@ def test_divisions_are_no_paths(text: str) -> None:
     assert cleaned_message(text) == text
 
 
-def test_a_debugger_sees_what_failed_and_no_traces(context: PlanContext) -> None:
-    failure = Failure("launch", "crash", "worker '/opt/app/x/device' died", CRASH + TRACE + COMPILER)
+def test_a_debugger_sees_what_failed_and_no_traces(context: Context) -> None:
+    failure = Failed("launch", "crash", "worker '/opt/app/x/device' died", CRASH + TRACE + COMPILER)
     node = dataclasses.replace(context.node, failure=failure)
     text = asked("debug", dataclasses.replace(context, node=node))
     assert "the device refuses 4097 work-items" in text
@@ -432,7 +432,7 @@ def test_a_debugger_sees_what_failed_and_no_traces(context: PlanContext) -> None
 
 
 @pytest.mark.parametrize("is_direct", [False, True])
-def test_a_plan_asks_for_every_field_that_is_read_and_no_other(context: PlanContext, is_direct: bool) -> None:
+def test_a_plan_asks_for_every_field_that_is_read_and_no_other(context: Context, is_direct: bool) -> None:
     """In one form, the reason before the change: no schema beside it that says otherwise."""
     model = ScriptedModel([NOTHING])
     ModelAgent(model, settings=ModelSettings(is_direct=is_direct)).plan(context)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.base import Plan, PlanContext, Task
+from kernelwright.agent.base import Context, Plan, Task
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.written import written_template
-from kernelwright.llm.account import Account, AccountedModel, Caps
+from kernelwright.llm.account import Account, AccountedModel
 from kernelwright.llm.base import ChatRequest, Reply, Usage
 from kernelwright.llm.chain import ChainModel
 from kernelwright.llm.pace import Gates, Pace
@@ -55,21 +55,19 @@ class SlowModel:
 
 
 @pytest.fixture
-def context(tmp_path: Path, write_saxpy: Callable[..., Path]) -> PlanContext:
+def context(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Context:
     problem = load_problem(write_saxpy(tmp_path / "problem"))
     written = written_template(load_baseline(problem, load_template(problem)).template)
     node = Node(0, None, "baseline", "", "", "the kernel", "", None, "0" * 16, "opencl", (), status="working")
-    return PlanContext(Task(problem, SIMULATED_DEVICE), Tree((node,)), node, written)
+    return Context(Task(problem, SIMULATED_DEVICE), Tree((node,)), node, written)
 
 
-def asked_at_once(agent: ModelAgent, context: PlanContext, samples: list[int]) -> list[Plan]:
+def asked_at_once(agent: ModelAgent, context: Context, samples: list[int]) -> list[Plan]:
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(lambda n: agent.plan(dataclasses.replace(context, sample=n)), samples))
 
 
-def test_every_thread_gets_its_own_answer_and_each_is_recorded_and_paid_once(
-    context: PlanContext, tmp_path: Path
-) -> None:
+def test_every_thread_gets_its_own_answer_and_each_is_recorded_and_paid_once(context: Context, tmp_path: Path) -> None:
     slow, account = SlowModel(), Account()
     recording = ExchangeLog(tmp_path / "replies.jsonl")
     chain = ChainModel([slow], gates=Gates(Pace(in_flight=3)))
@@ -87,8 +85,8 @@ def test_every_thread_gets_its_own_answer_and_each_is_recorded_and_paid_once(
     assert account.by_role["plan"] == account.total == account.by_node[0]
 
 
-def test_a_cap_holds_for_all_threads_but_for_what_is_under_way(context: PlanContext, tmp_path: Path) -> None:
-    slow, account = SlowModel(), Account(Caps(tokens=500))
+def test_a_cap_holds_for_all_threads_but_for_what_is_under_way(context: Context, tmp_path: Path) -> None:
+    slow, account = SlowModel(), Account(most_tokens=500)
     recording = ExchangeLog(tmp_path / "replies.jsonl")
     agent = ModelAgent(RecordedModel(recording, AccountedModel(slow, account)))
     plans = asked_at_once(agent, context, list(range(40)))

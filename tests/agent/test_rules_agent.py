@@ -9,17 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.base import (
-    AnalyseContext,
-    CodeContext,
-    DebugContext,
-    Declined,
-    Draft,
-    PlanContext,
-    Task,
-    TemplateContext,
-    Written,
-)
+from kernelwright.agent.base import AnalyseContext, Context, Declined, Draft, Task, TemplateContext, Written
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.rules.defaults import smaller_defaults
 from kernelwright.agent.rules.landscape import findings
@@ -29,13 +19,14 @@ from kernelwright.errors import InfrastructureError
 from kernelwright.optimization import ahead
 from kernelwright.optimization.ahead import work_ahead
 from kernelwright.problem.config import Config
+from kernelwright.problem.outcome import Failed
 from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
 from kernelwright.store.event import Idea
 from kernelwright.tactics.base import Effect, Family, NotApplicable, Rewrite, Subject
 from kernelwright.template.header import parse_header
 from kernelwright.testing.simulated import SIMULATED_DEVICE
-from kernelwright.tree.model import Failure, Node, Tree
+from kernelwright.tree.model import Node, Tree
 from kernelwright.tuning.tune import TuningProblem as Loaded
 
 
@@ -87,15 +78,15 @@ def loaded(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Loaded:
     return Loaded.load(write_saxpy(tmp_path / "saxpy"))
 
 
-def plan_context(loaded: Loaded) -> PlanContext:
+def plan_context(loaded: Loaded) -> Context:
     node = Node(0, None, "baseline", "", "", "", "", None, "blob", "opencl", ())
     task = Task(loaded.problem, SIMULATED_DEVICE)
-    return PlanContext(task, Tree((node,)), node, written_template(loaded.template))
+    return Context(task, Tree((node,)), node, written_template(loaded.template))
 
 
-def code(agent: RulesAgent, context: PlanContext, key: str) -> Draft | Declined:
+def code(agent: RulesAgent, context: Context, key: str) -> Draft | Declined:
     idea = Idea(key, "memory", "", "", 1.5)
-    return agent.code(CodeContext(context.task, context.tree, context.node, context.written, idea))
+    return agent.code(Context(context.task, context.tree, context.node, context.written), idea)
 
 
 def test_ideas_are_ordered_by_what_they_promise_and_the_others_say_why_not(loaded: Loaded) -> None:
@@ -131,7 +122,7 @@ def test_what_is_written_loads_as_a_template_and_can_be_built_upon(loaded: Loade
     assert {each.name for each in subject.header.parameters} == {"BLOCK", "ITEMS", "A"}
     assert subject.properties == {"independent"}
     assert [each.text for each in subject.header.steps[0].grid] == ["n // (BLOCK * ITEMS)"]
-    again = agent.plan(PlanContext(context.task, context.tree, context.node, draft.written))
+    again = agent.plan(Context(context.task, context.tree, context.node, draft.written))
     assert [idea.key for idea in again.ideas] == ["b"]
     assert again.refused["a"] == "it was applied before"
 
@@ -209,9 +200,9 @@ def test_a_plain_kernel_gets_a_header_with_its_launch(loaded: Loaded) -> None:
 # -- repair
 
 
-def debug(agent: RulesAgent, context: PlanContext, stage: str) -> Draft | Declined:
-    failure = Failure(stage, "too-much", "it needs too much")
-    return agent.debug(DebugContext(context.task, context.tree, context.node, context.written, failure))
+def debug(agent: RulesAgent, context: Context, stage: str) -> Draft | Declined:
+    failure = Failed(stage, "too-much", "it needs too much")
+    return agent.debug(Context(context.task, context.tree, context.node, context.written), failure)
 
 
 def test_a_template_that_did_not_fit_starts_from_smaller_values(loaded: Loaded) -> None:

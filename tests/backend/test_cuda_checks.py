@@ -26,7 +26,7 @@ from kernelwright.backend.redraw import (
     redraw_values,
 )
 from kernelwright.errors import InfrastructureError, MissingDependency
-from kernelwright.testing.contracts_redraw import FLOATS, REDRAWS
+from kernelwright.testing.contracts_backend import FLOATS, REDRAWS
 
 H100 = DeviceInfo("cuda", "cuda:0", "H100", "gpu", {"compute_capability": 90, "multiprocessors": 132})
 UNKNOWN = DeviceInfo("cuda", "cuda:0", "?", "gpu", {})

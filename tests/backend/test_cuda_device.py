@@ -15,7 +15,6 @@ from kernelwright.backend.base import (
     BufferArgument,
     BuildFailed,
     BuildUnit,
-    ConstantArgument,
     LaunchFailed,
     LocalArgument,
     PlanStep,
@@ -362,12 +361,12 @@ def test_constants_are_filled_before_each_launch(session, compiled):
     for start in (0, 100):
         table = np.arange(start, start + 8, dtype=np.float32)
         x = np.arange(32, dtype=np.int32) % 8
-        each = step("look_up", *arguments, block=(32, 1, 1), constants=(ConstantArgument("table", "t", 32),))
+        each = step("look_up", *arguments, block=(32, 1, 1), constants=(("table", BufferArgument("t", 32)),))
         whole, _ = run(session, artifact, each, {"x": x, "t": table})
         assert np.array_equal(whole["y"].view(np.float32), table[x])
-    too_much = step("look_up", *arguments, block=(32, 1, 1), constants=(ConstantArgument("table", "t", 64),))
+    too_much = step("look_up", *arguments, block=(32, 1, 1), constants=(("table", BufferArgument("t", 64)),))
     assert "holds 32" in refused(session, artifact, too_much).message
-    unknown = step("look_up", *arguments, block=(32, 1, 1), constants=(ConstantArgument("tabel", "t", 32),))
+    unknown = step("look_up", *arguments, block=(32, 1, 1), constants=(("tabel", BufferArgument("t", 32)),))
     assert "no variable 'tabel'" in refused(session, artifact, unknown).message
 
 

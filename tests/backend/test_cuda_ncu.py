@@ -40,13 +40,13 @@ def test_what_is_no_table_of_counters_is_a_reason(text, words):
 
 
 def test_recorded_output_of_an_h100_is_read_with_its_units():
-    stride, banks = parse_counters(RECORDED)
-    assert (stride.kernel, banks.kernel) == ("stride", "banks")
-    assert stride.values["time"] == pytest.approx(0.036288)  # printed in ns
-    assert banks.values["instructions"] == 72_613_888
-    assert stride.values["load_use"] == 12.5
-    assert banks.values["bank_conflicts"] == 264_238_995
-    assert set(stride.values) == {counter.name for counter in COUNTERS}
+    (first, stride), (second, banks) = parse_counters(RECORDED)
+    assert (first, second) == ("stride", "banks")
+    assert stride["time"] == pytest.approx(0.036288)  # printed in ns
+    assert banks["instructions"] == 72_613_888
+    assert stride["load_use"] == 12.5
+    assert banks["bank_conflicts"] == 264_238_995
+    assert set(stride) == {counter.name for counter in COUNTERS}
 
 
 def table(units, *rows):
@@ -67,17 +67,17 @@ def table(units, *rows):
 )
 def test_times_come_in_milliseconds_whatever_the_unit(unit, number, expected):
     found = parse_counters(table({"gpu__time_duration.sum": unit}, [number]))
-    assert found[0].values == {"time": pytest.approx(expected)}
+    assert found[0][1] == {"time": pytest.approx(expected)}
 
 
 @pytest.mark.parametrize(("unit", "expected"), [("byte", 2.0), ("Kbyte", 2e3), ("Mbyte", 2e6), ("Gbyte", 2e9)])
 def test_bytes_come_in_bytes(unit, expected):
-    assert parse_counters(table({"dram__bytes_read.sum": unit}, ["2"]))[0].values == {"dram_read": expected}
+    assert parse_counters(table({"dram__bytes_read.sum": unit}, ["2"]))[0][1] == {"dram_read": expected}
 
 
 def test_counters_that_a_device_does_not_have_are_left_out():
     text = table({"dram__bytes_read.sum": "byte", "launch__registers_per_thread": "register/thread"}, ["n/a", "32"])
-    assert parse_counters(text)[0].values == {"registers": 32.0}
+    assert parse_counters(text)[0][1] == {"registers": 32.0}
 
 
 def test_command_asks_for_each_counter_once_and_leaves_clocks_alone():
@@ -133,7 +133,7 @@ JOB = CountJob(DeviceInfo("cuda", "cuda:0", "a GPU", "gpu", {}), None, {}, is_co
 
 def test_profiler_runs_our_program_and_its_table_is_read(no_ncu):
     put_ncu(no_ncu, f"import sys; print({RECORDED!r}); open({str(no_ncu / 'seen')!r}, 'w').write(' '.join(sys.argv))")
-    assert [each.kernel for each in count(JOB, no_ncu / "count")] == ["stride", "banks"]
+    assert [kernel for kernel, _ in count(JOB, no_ncu / "count")] == ["stride", "banks"]
     assert f"-m kernelwright.evaluate.device.counting_main {no_ncu / 'count'}" in (no_ncu / "seen").read_text()
     assert (no_ncu / "count" / "count.pickle").exists()
 

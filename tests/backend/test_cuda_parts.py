@@ -15,7 +15,7 @@ from kernelwright.backend.cuda import transfer
 from kernelwright.backend.cuda.errors import DriverCallFailed
 from kernelwright.backend.cuda.measure import power as cuda_power
 from kernelwright.backend.cuda.measure.cupti import CuptiFailed, KernelRecord
-from kernelwright.backend.cuda.measure.power import PowerMeter, open_meter, slowdowns
+from kernelwright.backend.cuda.measure.power import open_meter, read_power, slowdowns
 from kernelwright.backend.cuda.measure.timing import CUPTI_TIMER, EVENTS_TIMER, TRUST_NS, Stopwatch
 from kernelwright.backend.cuda.session_kernels.ptx import DELAY_ENTRY
 from kernelwright.backend.cuda.transfer import CHUNK_BYTES, SLOTS, Staging
@@ -216,12 +216,12 @@ def fake_nvml(**changes):
 
 
 def test_reading_is_in_units_and_words():
-    found = PowerMeter(fake_nvml(), "handle").read()
+    found = read_power(fake_nvml(), "handle")
     assert found == DeviceReading(1500, 2619, 71, 350.5, ("power cap", "temperature (hardware)"))
 
 
 def test_what_a_device_does_not_tell_is_left_out():
-    found = PowerMeter(fake_nvml(nvmlDeviceGetPowerUsage=None, nvmlDeviceGetTemperature=None), "handle").read()
+    found = read_power(fake_nvml(nvmlDeviceGetPowerUsage=None, nvmlDeviceGetTemperature=None), "handle")
     assert (found.power_w, found.temperature_c, found.clock_mhz) == (None, None, 1500)
 
 
@@ -234,7 +234,7 @@ def test_device_is_found_by_its_uuid_and_absence_is_a_reason(monkeypatch):
     device = DeviceInfo("cuda", "cuda:0", "d", "gpu", {}, facts={"uuid": "0123456789abcdef0123456789abcdef"})
     monkeypatch.setattr(cuda_power, "require", lambda *_, **__: fake_nvml())
     meter, note = open_meter(device)
-    assert meter._handle == "GPU-01234567-89ab-cdef-0123-456789abcdef"
+    assert meter.args[-1] == "GPU-01234567-89ab-cdef-0123-456789abcdef"
     assert "580.1" in note
     monkeypatch.setattr(cuda_power, "require", lambda *_, **__: fake_nvml(nvmlInit=None))
     assert open_meter(device) == (None, "NVML does not answer: not supported")

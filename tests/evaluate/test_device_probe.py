@@ -26,7 +26,7 @@ def test_probe_asks_each_backend():
 
 @pytest.mark.parametrize("class_name", ["CrashingBackend", "UnavailableBackend"])
 def test_backend_without_devices_is_a_reason_and_the_others_count(class_name):
-    name = f"kernelwright.testing.fault_backend:{class_name}"
+    name = f"lost_backends:{class_name}"
     report = probe_devices(backends=[name, FAULT_BACKEND])
     assert report.devices == (FAULT_DEVICE,)
     expected = {"CrashingBackend": "crashed", "UnavailableBackend": "not today"}[class_name]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from busy import believe_every_gain, ignore_busy_machine, ignore_busy_machine_in_runs
-from kernelwright.agent.base import DebugContext, Declined, Draft, TemplateContext
+from kernelwright.agent.base import Context, Declined, Draft, TemplateContext
 from kernelwright.backend.base import Artifact, BuildUnit, StateVariable
 from kernelwright.backend.opencl.driver import is_pocl
 from kernelwright.evaluate.base import EvaluationRequest, Reproducing
@@ -276,7 +276,7 @@ class Memoiser(ScriptedAgent):
         text = KERNEL.replace("values = [0, 1, 2, 3], default = 0", "values = [1], default = 1")
         return Draft(dataclasses.replace(context.written, text=text, tactics=("memo",)), "it looks results up")
 
-    def debug(self, context: DebugContext) -> Draft | Declined:
+    def debug(self, context: Context, failure: Failed) -> Draft | Declined:
         return Declined("it needs its table")
 
 

@@ -15,7 +15,6 @@ from kernelwright.evaluate.data.layout import (
     GUARD_PATTERN,
     POISON,
     SCRATCH_POISON,
-    GuardDamage,
     find_guard_damage,
     guard_bytes,
     guarded_image,
@@ -107,10 +106,10 @@ def test_every_single_guard_byte_is_watched(byte_count: int, distance: int, is_a
     place = GUARD_BYTES + byte_count + distance if is_after else GUARD_BYTES - 1 - distance
     image[place] ^= 1
     damage = find_guard_damage(*split(image, byte_count), byte_count=byte_count)
-    assert damage == GuardDamage("after" if is_after else "before", distance, 1)
+    assert damage == ("after" if is_after else "before", distance, 1)
 
 
 def test_the_damage_nearest_to_the_data_is_reported() -> None:
     image = guarded_image(np.zeros(8, np.uint8))
     image[GUARD_BYTES - 100 : GUARD_BYTES - 40] = 0
-    assert find_guard_damage(*split(image, 8), byte_count=8) == GuardDamage("before", 40, 60)
+    assert find_guard_damage(*split(image, 8), byte_count=8) == ("before", 40, 60)

@@ -14,7 +14,7 @@ from busy import ignore_busy_machine
 from kernelwright.errors import BudgetTooShort
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.device.lock import DeviceLock
-from kernelwright.evaluate.device_queue.preparation import Counts, Preparation, preparation
+from kernelwright.evaluate.device_queue.preparation import Preparation, preparation
 from kernelwright.evaluate.judge.jobs import Prepared
 from kernelwright.evaluate.judge.kept_results import KeptResults
 from kernelwright.evaluate.judge.server import RefereeDesk
@@ -35,7 +35,7 @@ def taking(seconds: float, *, first: int = 2, every: int = 9) -> Preparation:
     """With a reference that takes so long and nothing else that takes any time."""
     later_s = 2 * (every - first) * seconds
     least_s = (2 * every + 3) * seconds
-    return Preparation(seconds, Counts(first, every), 1, 2 * first * seconds, later_s, 3 * seconds, least_s)
+    return Preparation(seconds, (first, every), 1, 2 * first * seconds, later_s, 3 * seconds, least_s)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_a_slow_reference_is_told_with_what_to_do_and_a_quick_one_is_not() -> No
 
 def test_the_estimate_knows_datasets_workloads_and_what_tolerances_cost(saxpy: Path) -> None:
     problem = load_problem(saxpy)
-    counts = {workload.name: Counts(2, 9) for workload in problem.workloads}
+    counts = {workload.name: (2, 9) for workload in problem.workloads}
     name = problem.workloads[0].name
     small = preparation(problem, counts, name, Prepared({}, None, reference_s=1.0, work_s=1.0))
     assert small.words == f"reference: {small.reference_s:.2g} s a call, 9 datasets of 2 workloads"
     assert small.reference_s >= 1.0, "the largest workload's"
     slower = preparation(problem, counts, name, Prepared({}, None, reference_s=2.0, work_s=2.0))
     assert slower.later_s == pytest.approx(2 * small.later_s)
-    one = preparation(problem, {name: Counts(2, 9)}, name, Prepared({}, None, reference_s=1.0, work_s=1.0))
+    one = preparation(problem, {name: (2, 9)}, name, Prepared({}, None, reference_s=1.0, work_s=1.0))
     assert 2 * 7 * 1.0 <= one.later_s < small.later_s, "expected values, and those of inputs that are a little off"
     assert one.first_s >= 2 * 2 * 1.0 - 1.0 + 2 * len(problem.inputs), "and the lengths of sums"
 

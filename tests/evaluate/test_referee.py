@@ -16,8 +16,8 @@ from kernelwright.evaluate.data.datasets import Dataset, datasets_for, make_inpu
 from kernelwright.evaluate.data.freshness import fresh_inputs
 from kernelwright.evaluate.data.layout import GUARD_BYTES, BufferLayout, guarded_image, layouts_for
 from kernelwright.evaluate.data.tolerance import Allowance
-from kernelwright.evaluate.judge.jobs import LimitsJob
-from kernelwright.evaluate.judge.judgement import Defect, LaunchFolder, examine_output
+from kernelwright.evaluate.judge.jobs import ToleranceJob
+from kernelwright.evaluate.judge.judgement import LaunchFolder, examine_output
 from kernelwright.evaluate.judge.referee import (
     FRESH_FACTOR,
     REFEREE_FACTORY,
@@ -499,7 +499,7 @@ def test_what_a_device_compares_with_knows_all_perturbations(tmp_path: Path) -> 
     data = bench.inputs(DECLARED)
     total = (data["x"].astype(np.float64) * data["y"]).sum(keepdims=True)
     bench.calibrate({"out": (total - total.round(3)).astype(np.float32)})
-    limits: Any = bench.referee(LimitsJob(bench.workload.name, DECLARED))
+    limits: Any = bench.referee(ToleranceJob(bench.workload.name, DECLARED, "limits"))
 
     referee: Any = bench.referee.__self__  # type: ignore[attr-defined]
     key = (bench.workload.name, DECLARED)
@@ -695,7 +695,7 @@ def test_scalars_and_empty_buffers_are_read_and_examined(tmp_path: Path, shape: 
     assert examine_output(layout, got, expected, allowance) == OutputError("out", 0.0, 0.0)
     if count:
         found = examine_output(layout, got, expected + 1, allowance)
-        assert isinstance(found, Defect)
+        assert isinstance(found, Failed)
         assert "the worst is out = 1.5, expected 2.5" in found.message
     poke(tmp_path / "out.bin", GUARD_BYTES + 4 * count, b"\0")
     damage = launch.find_out_of_bounds()

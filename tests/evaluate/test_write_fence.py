@@ -19,7 +19,7 @@ from kernelwright.backend.base import (
 )
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool
-from kernelwright.evaluate.device.worker import DeviceWorkerArgument, NotesJob
+from kernelwright.evaluate.device.worker import DeviceWorkerArgument
 from kernelwright.evaluate.process.worker_process import WorkerProcess, WorkerSettings
 from kernelwright.evaluate.process.write_fence import fence_writes
 from kernelwright.tuning.machine import LocalMachine
@@ -137,4 +137,4 @@ def test_fenced_processes_work_where_scratch_allows_no_code(
     factory = "kernelwright.evaluate.device.worker:make_device_worker"
     settings = WorkerSettings("device", factory, DeviceWorkerArgument(device, writable=without_code))
     with WorkerProcess(settings, scratch=without_code) as worker:
-        assert isinstance(worker.call(NotesJob(), timeout_s=120), tuple)
+        assert isinstance(worker.call("notes", timeout_s=120), tuple)

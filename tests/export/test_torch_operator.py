@@ -129,7 +129,7 @@ def expected_launches(steps: Any) -> list[tuple[Any, ...]]:
                     arguments.append((each.name, len(each.data), each.data))
                 case BufferArgument():
                     arguments.append((each.name, each.byte_count, b""))
-        constants = [(each.variable, each.name, each.byte_count) for each in step.constants]
+        constants = [(variable, each.name, each.byte_count) for variable, each in step.constants]
         listed.append((step.entry, step.grid, step.block, step.shared_bytes, constants, arguments))
     return listed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import pytest
 from kernel_truths import FOLDER
@@ -14,7 +14,7 @@ from kernelwright.cli.commands.infer import KernelWords, inferred_problem, probl
 from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.data.layout import layouts_for
-from kernelwright.evaluate.judge.trial_launch import Trial, TrialLaunches
+from kernelwright.evaluate.judge.trial_launch import Launch, trial_launches
 from kernelwright.problem.load.problem import load_problem
 
 
@@ -141,14 +141,14 @@ class FakeTrials:
     def __init__(self, scratch: Path) -> None:
         del scratch
 
-    def launch(self, problem_file: Path) -> Trial | None:
+    def launch(self, problem_file: Path) -> tuple[float, int | None]:
         problem = load_problem(problem_file)
         byte_count = sum(each.byte_count for each in layouts_for(problem, problem.workloads[0]))
         self.asked.append(byte_count)
-        return Trial(1e-6 * byte_count / self.bytes_per_us, self.memory_bytes)
+        return 1e-6 * byte_count / self.bytes_per_us, self.memory_bytes
 
-    def __enter__(self) -> Self:
-        return self
+    def __enter__(self) -> Launch:
+        return self.launch
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -160,7 +160,7 @@ class FakeTrials:
 def test_sizes_that_nobody_says_are_chosen_for_the_device(
     kernel: Path, monkeypatch: pytest.MonkeyPatch, bytes_per_us: float, memory_bytes: int | None
 ) -> None:
-    monkeypatch.setattr(infer_command, "TrialLaunches", FakeTrials)
+    monkeypatch.setattr(infer_command, "trial_launches", FakeTrials)
     monkeypatch.setattr(FakeTrials, "bytes_per_us", bytes_per_us)
     monkeypatch.setattr(FakeTrials, "memory_bytes", memory_bytes)
     monkeypatch.setattr(FakeTrials, "asked", [])
@@ -175,7 +175,7 @@ def test_sizes_that_nobody_says_are_chosen_for_the_device(
 
 
 def test_sizes_that_are_said_are_not_tried(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(infer_command, "TrialLaunches", None)
+    monkeypatch.setattr(infer_command, "trial_launches", None)
     words = ("eps=1e-5", "rows=64", "hidden=32")
     (workload,) = load_problem(problem_of_kernel(KernelWords(kernel, words), is_silent=True)).workloads
     assert dict(workload.sizes) == {"rows": 64, "hidden": 32}
@@ -184,14 +184,14 @@ def test_sizes_that_are_said_are_not_tried(kernel: Path, monkeypatch: pytest.Mon
 @pytest.mark.opencl
 def test_a_trial_launches_the_kernel_in_a_process_of_its_own(kernel: Path, tmp_path: Path) -> None:
     folder = problem_of_kernel(KernelWords(kernel, ("eps=1e-5", "rows=64", "hidden=32")), is_silent=True)
-    with TrialLaunches(tmp_path / "scratch") as trials:
-        trial = trials.launch(folder / "problem.toml")
-        assert trial is not None
-        assert trial.launch_s > 0
+    with trial_launches(tmp_path / "scratch") as launch:
+        launched = launch(folder / "problem.toml")
+        assert launched is not None
+        assert launched[0] > 0
         source = folder / "layer_norm.cl"
         original = folder / "original.cl"
         original.write_text(source.read_text().replace("{", "{ not C", 1))
-        assert trials.launch(folder / "problem.toml") is None, "the run says why it does not build"
+        assert launch(folder / "problem.toml") is None, "the run says why it does not build"
 
 
 @pytest.mark.opencl
@@ -202,5 +202,5 @@ def test_a_kernel_that_nobody_launches_need_not_build(kernel: Path, tmp_path: Pa
     words = KernelWords(Path(f"{kernel}::layer_norm"), ("eps=1e-5", "rows=64", "hidden=32"))
     folder = problem_of_kernel(words, is_silent=True)
     assert "not_on_this_device" in (folder / "layer_norm.cl").read_text(), "the file stays whole"
-    with TrialLaunches(tmp_path / "scratch") as trials:
-        assert trials.launch(folder / "problem.toml") is not None
+    with trial_launches(tmp_path / "scratch") as launch:
+        assert launch(folder / "problem.toml") is not None

@@ -25,7 +25,6 @@ from kernelwright.errors import (
     ModelRateLimited,
     ModelRefused,
     ModelReplyMalformed,
-    ModelTimedOut,
     ModelUnavailable,
     UsageError,
 )
@@ -119,7 +118,7 @@ def test_an_unknown_model_is_told_by_its_name(server: ChatServer) -> None:
 
 
 def test_a_slow_service_times_out(server: ChatServer) -> None:
-    assert isinstance(failure(server, Answer(delay_s=3.0), timeout_s=0.4), ModelTimedOut)
+    assert isinstance(failure(server, Answer(delay_s=3.0), timeout_s=0.4), ModelUnavailable)
 
 
 @pytest.mark.parametrize("body", ["", "no json", "[]", "{}", "null", "9" * 5000, "[" * 50_000, '{"a":' * 50_000])

@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,11 +21,10 @@ from kernelwright.errors import (
     ModelRateLimited,
     ModelReplyMalformed,
     ModelReplyMissing,
-    ModelTimedOut,
     ModelUnavailable,
     StoreError,
 )
-from kernelwright.llm.account import Account, AccountedModel, Caps
+from kernelwright.llm.account import Account, AccountedModel
 from kernelwright.llm.base import FAILURES, ChatRequest, Message, Reply, Usage
 from kernelwright.llm.chain import ChainModel, Clock, Patience
 from kernelwright.llm.recorded import (
@@ -149,13 +149,13 @@ def reply(tokens: int = 10, cost: float | None = 0.5) -> Reply:
 @pytest.mark.parametrize(
     ("caps", "words"),
     [
-        (Caps(requests=2), "2 requests of 2"),
-        (Caps(tokens=40), "40 tokens of 40"),
-        (Caps(cost_usd=1.0), r"\$1.0000 of \$1 are spent"),
+        ({"most_requests": 2}, "2 requests of 2"),
+        ({"most_tokens": 40}, "40 tokens of 40"),
+        ({"most_usd": 1.0}, r"\$1.0000 of \$1 are spent"),
     ],
 )
-def test_a_cap_stops_before_the_next_request(caps: Caps, words: str) -> None:
-    account, model = Account(caps), ScriptedModel([reply()] * 9)
+def test_a_cap_stops_before_the_next_request(caps: dict[str, Any], words: str) -> None:
+    account, model = Account(**caps), ScriptedModel([reply()] * 9)
     counted = AccountedModel(model, account)
     counted.complete(ask())
     counted.complete(ask())
@@ -164,9 +164,9 @@ def test_a_cap_stops_before_the_next_request(caps: Caps, words: str) -> None:
     assert len(model.requests) == 2
 
 
-@pytest.mark.parametrize("caps", [Caps(tokens=10_000), Caps(cost_usd=10.0)])
-def test_a_cap_that_cannot_be_kept_stops_and_says_so(caps: Caps) -> None:
-    counted = AccountedModel(ScriptedModel([Reply("x", "m")] * 2), Account(caps))
+@pytest.mark.parametrize("caps", [{"most_tokens": 10_000}, {"most_usd": 10.0}])
+def test_a_cap_that_cannot_be_kept_stops_and_says_so(caps: dict[str, Any]) -> None:
+    counted = AccountedModel(ScriptedModel([Reply("x", "m")] * 2), Account(**caps))
     counted.complete(ask())
     with pytest.raises(ModelBudgetSpent, match="cannot be kept"):
         counted.complete(ask())
@@ -259,7 +259,7 @@ def test_the_same_request_at_the_same_time_is_asked_once(tmp_path: Path) -> None
 
 
 def test_a_failure_that_may_pass_is_heard_by_all_who_wait_and_not_recorded(tmp_path: Path) -> None:
-    recorded = RecordedModel(ExchangeLog(tmp_path / "r"), ScriptedModel([ModelTimedOut("late"), "now"]))
+    recorded = RecordedModel(ExchangeLog(tmp_path / "r"), ScriptedModel([ModelUnavailable("late"), "now"]))
     with pytest.raises(ModelError):
         recorded.complete(ask())
     assert recorded.complete(ask()).text == "now"
@@ -314,7 +314,7 @@ def test_the_account_of_a_resumed_run_begins_with_what_was_paid(tmp_path: Path) 
     path = tmp_path / "replies.jsonl"
     RecordedModel(ExchangeLog(path), ScriptedModel([reply()])).complete(ask())
     recording = ExchangeLog(path)
-    account = Account(Caps(requests=1), [(each.request, each.reply) for each in recording.exchanges])
+    account = Account([(each.request, each.reply) for each in recording.exchanges], most_requests=1)
     model = RecordedModel(recording, AccountedModel(ScriptedModel(["no"]), account))
     assert model.complete(ask()).text == "x"
     with pytest.raises(ModelBudgetSpent):

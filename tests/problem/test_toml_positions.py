@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.toml.file import parse_toml, read_text
-from kernelwright.problem.toml.positions import Origin
 
 FILE = Path("a.toml")
 
@@ -162,7 +161,7 @@ def test_syntax_errors_have_their_place(text: str, line: int, column: int) -> No
 
 
 def test_embedded_text_points_into_its_file() -> None:
-    origins = [Origin(11, 3), Origin(12, 5)]
+    origins = [(11, 3), (12, 5)]
     document = parse_toml("a = 1\nb = 2", Path("k.cl"), origins=origins)
     assert document.value_location(("b",)) == Location(Path("k.cl"), 12, 10)
     with pytest.raises(SpecError) as caught:

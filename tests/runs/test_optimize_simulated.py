@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.base import CodeContext, Declined, Draft
+from kernelwright.agent.base import Context, Declined, Draft
 from kernelwright.cli.commands.optimize import optimize_summary
 from kernelwright.cli.commands.show import print_run
 from kernelwright.errors import StoreError, UsageError
@@ -21,7 +21,7 @@ from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
 from kernelwright.report.page import write_report
 from kernelwright.results.optimize_result import OptimizeResult, tuned_run
-from kernelwright.store.event import Event
+from kernelwright.store.event import Event, Idea
 from kernelwright.store.runs import list_runs
 from kernelwright.store.view import RunView
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
@@ -247,9 +247,8 @@ def test_what_the_agent_declines_is_recorded_with_its_reason(plain: Path, tmp_pa
 
 def test_the_same_template_is_not_evaluated_twice(plain: Path, tmp_path: Path) -> None:
     class Repeating(ScriptedAgent):
-        def code(self, context: CodeContext) -> Draft | Declined:
-            twin = dataclasses.replace(context, idea=dataclasses.replace(context.idea, key="original"))
-            return super().code(twin if context.idea.key == "copy" else context)
+        def code(self, context: Context, idea: Idea) -> Draft | Declined:
+            return super().code(context, dataclasses.replace(idea, key="original") if idea.key == "copy" else idea)
 
     chosen = Repeating([ScriptedTactic("original", 2.0, "map"), ScriptedTactic("copy", 2.0, "row")], lifted=LIFT)
     result = run(plain, tmp_path, agent=chosen)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from spool_runs import LIFT, PATIENCE_S, TILE, VECTOR, asking, settings, working
 
-from kernelwright.agent.base import CodeContext, Declined, Draft, Plan, PlanContext
+from kernelwright.agent.base import Context, Declined, Draft, Plan
 from kernelwright.optimization.optimize import optimize
 from kernelwright.store.event import Idea
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
@@ -35,7 +35,7 @@ class OneAtATime(ScriptedAgent):
         self.opened: list[str] = []
         """Chances to plan again that were taken."""
 
-    def plan(self, context: PlanContext) -> Plan:
+    def plan(self, context: Context) -> Plan:
         index = context.node.index
         with self._lock:
             place = self._planned[index] = self._planned.get(index, 0) + 1
@@ -48,17 +48,17 @@ class OneAtATime(ScriptedAgent):
         again = [Idea(f"another-{index}-{n}", OPEN_FAMILY, "plan again", "", 1.1) for n in (1, 2, 3)]
         return Plan((idea, *again))
 
-    def code(self, context: CodeContext) -> Draft | Declined:
-        if context.idea.family == OPEN_FAMILY:
-            self.opened.append(context.idea.key)
+    def code(self, context: Context, idea: Idea) -> Draft | Declined:
+        if idea.family == OPEN_FAMILY:
+            self.opened.append(idea.key)
             return Declined("nothing more comes to mind")
-        name = context.idea.instruction.removeprefix("apply ")
+        name = idea.instruction.removeprefix("apply ")
         if self._waits and context.node.role == "template":
             if name == THIRD.name:
                 self._written.set()
             else:
                 assert self._written.wait(PATIENCE_S)
-        return super().code(replace(context, idea=replace(context.idea, key=name)))
+        return super().code(context, replace(idea, key=name))
 
 
 @pytest.mark.parametrize("is_last_first", [False, True])

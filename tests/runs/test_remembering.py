@@ -102,7 +102,7 @@ def test_a_resume_uses_what_was_recorded_and_not_the_library(plain: Path, tmp_pa
     run(plain, tmp_path / "first")
 
     class Impatient(ScriptedAgent):
-        def code(self, context):  # type: ignore[no-untyped-def]
+        def code(self, context, idea):  # type: ignore[no-untyped-def]
             raise KeyboardInterrupt
 
     machine = SimulatedMachine(cost, noise=0.005)

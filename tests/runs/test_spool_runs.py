@@ -29,7 +29,7 @@ from spool_runs import (
     working,
 )
 
-from kernelwright.agent.base import CodeContext, Declined, Draft, Plan, PlanContext, Written
+from kernelwright.agent.base import Context, Declined, Draft, Plan, Written
 from kernelwright.cli.commands.show import print_run
 from kernelwright.errors import BaselineFailed, InfrastructureError, UsageError
 from kernelwright.evaluate.base import MeasuringRunner
@@ -41,7 +41,7 @@ from kernelwright.problem.outcome import Cost, Failed, Passed
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.report.page import write_report
 from kernelwright.results.optimize_result import OptimizeResult
-from kernelwright.store.event import Event
+from kernelwright.store.event import Event, Idea
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
@@ -399,16 +399,16 @@ class Asked(ScriptedAgent):
         super().__init__((VECTOR, TILE, NESTED, WRONG), lifted=LIFT, plans_ahead=False)
         self._told = told
 
-    def plan(self, context: PlanContext) -> Plan:
+    def plan(self, context: Context) -> Plan:
         self._told.append((f"plan {context.node.index}", _all_of(context.tree, context.node, context.written)))
         return super().plan(context)
 
-    def code(self, context: CodeContext) -> Draft | Declined:
-        key = f"code {context.node.index} {context.idea.key}"
+    def code(self, context: Context, idea: Idea) -> Draft | Declined:
+        key = f"code {context.node.index} {idea.key}"
         self._told.append((key, _all_of(context.tree, context.node, context.written)))
-        if context.idea.key == "tile":
+        if idea.key == "tile":
             time.sleep(0.4)
-        return super().code(context)
+        return super().code(context, idea)
 
 
 def _all_of(tree: Tree, node: Node, written: Written) -> object:
@@ -465,7 +465,7 @@ def test_roles_are_asked_beside_each_other(plain: Path, tmp_path: Path) -> None:
     class Slow(ScriptedAgent):
         changed, running, most, wanted = threading.Condition(), 0, 0, 2
 
-        def code(self, context: CodeContext) -> Draft | Declined:
+        def code(self, context: Context, idea: Idea) -> Draft | Declined:
             with self.changed:
                 self.running += 1
                 self.most = max(self.most, self.running)
@@ -474,7 +474,7 @@ def test_roles_are_asked_beside_each_other(plain: Path, tmp_path: Path) -> None:
             time.sleep(0.2)
             with self.changed:
                 self.running -= 1
-            return super().code(context)
+            return super().code(context, idea)
 
     slow = Slow((VECTOR, TILE, WRONG), lifted=LIFT)
     machine = SimulatedMachine(cost, noise=0.005)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busy import ignore_busy_machine_in_runs
-from kernelwright.agent.base import DebugContext, Declined, Draft, TemplateContext
+from kernelwright.agent.base import Context, Declined, Draft, TemplateContext
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.base import Reproduction
 from kernelwright.optimization.nodes.proof import condition, inert_parameters, text_with
@@ -79,7 +79,7 @@ def test_what_is_made_of_the_template_inherits_what_is_left_out(plain: Path, tmp
 
 def test_a_resumed_run_still_leaves_it_out(plain: Path, tmp_path: Path) -> None:
     class Impatient(ScriptedAgent):
-        def code(self, context):  # type: ignore[no-untyped-def]
+        def code(self, context, idea):  # type: ignore[no-untyped-def]
             raise KeyboardInterrupt
 
     tactics = [ScriptedTactic("tile", 2.0)]
@@ -276,8 +276,8 @@ class ReproducingMachine(SimulatedMachine):
 class Repairing(ScriptedAgent):
     """Mends a template that computes something else, by another text."""
 
-    def debug(self, context: DebugContext) -> Draft | Declined:
-        self.calls.append(f"debug {context.failure.reason}")
+    def debug(self, context: Context, failure: Failed) -> Draft | Declined:
+        self.calls.append(f"debug {failure.reason}")
         text = f"{context.written.text}#define MENDED 1\n"
         return Draft(dataclasses.replace(context.written, text=text), "mended")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from memory_store import MemoryPlace
 
 from kernelwright.store.log import EventLog
-from kernelwright.testing.contracts_store import MemoryPlace, RunStoreContract, StoreLocation
+from kernelwright.testing.contracts_store import RunStoreContract, StoreLocation
 
 if TYPE_CHECKING:
     from pathlib import Path

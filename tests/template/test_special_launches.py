@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelwright.backend.base import ConstantArgument, DeviceInfo
+from kernelwright.backend.base import BufferArgument, DeviceInfo
 from kernelwright.errors import SpecError
 from kernelwright.evaluate.builds.render import render
 from kernelwright.problem.config import Config
@@ -94,7 +94,7 @@ def test_they_reach_the_launch_and_fill_no_parameter(load):
         step = rendered[0].plan[0]
         assert step.cluster == (block // 32, 1, 1)
         assert step.is_cooperative
-        assert step.constants == (ConstantArgument("table", "t", 32),)
+        assert step.constants == (("table", BufferArgument("t", 32)),)
         assert [each.name for each in step.arguments] == ["x", "y"]
 
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from tree_events import baseline, failed, idea, planned, proposed, tuned, working
 
 from kernelwright.errors import UsageError
+from kernelwright.problem.outcome import Failed
 from kernelwright.store.event import ActionChosen, NodeJudged, NodeProposed, TreeEvent
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
 from kernelwright.tree.failures import closeness, constraints, wrong_share
 from kernelwright.tree.gain import GainPerCost
-from kernelwright.tree.model import Failure, Tree
+from kernelwright.tree.model import Tree
 from kernelwright.tree.moves import can_be_repaired, open_keys, start_of
 from kernelwright.tree.registry import POLICIES, create
 from kernelwright_bench.policies.published import BestOfN, Chance, Greedy, Reflexion, TuneOnly
@@ -140,11 +141,11 @@ def test_what_a_debugger_gave_up_is_not_repaired() -> None:
 
 
 def test_what_is_nearer_to_working_is_repaired_first() -> None:
-    few = Failure("check", "mismatch", "3 of 4096 elements of 'y' are wrong; the worst is ...")
-    many = Failure("check", "mismatch", "4096 of 4096 elements of 'y' are wrong; the worst is ...")
+    few = Failed("check", "mismatch", "3 of 4096 elements of 'y' are wrong; the worst is ...")
+    many = Failed("check", "mismatch", "4096 of 4096 elements of 'y' are wrong; the worst is ...")
     assert wrong_share(few) == pytest.approx(3 / 4096)
-    assert wrong_share(Failure("build", "compile-error", "3 of 4 elements")) is None
-    assert closeness(few) > closeness(many) > closeness(Failure("check", "timeout", ""))
+    assert wrong_share(Failed("build", "compile-error", "3 of 4 elements")) is None
+    assert closeness(few) > closeness(many) > closeness(Failed("check", "timeout", ""))
     events = lifted()
     for index, failure in ((2, many), (3, few)):
         judged = NodeJudged(index, "failed", None, failure.stage, failure.reason, failure.message)

@@ -1,9 +1,9 @@
 """The seam of the roles: plan, code, debug, template, analyse.
 
 ```
-agent.plan(PlanContext)          -> Plan(ideas, refused)              what could be done to a working node
-agent.code(CodeContext)          -> Draft | Declined                  one idea, written out
-agent.debug(DebugContext)        -> Draft | Declined                  a failed node, mended or given up
+agent.plan(Context)              -> Plan(ideas, refused)              what could be done to a working node
+agent.code(Context, Idea)        -> Draft | Declined                  one idea, written out
+agent.debug(Context, Failed)     -> Draft | Declined                  a failed node, mended or given up
 agent.template(TemplateContext)  -> Draft | Declined                  literals and launch shapes lifted into parameters
 agent.analyse(AnalyseContext)    -> (Finding, ...)                    what the measurements say, in words
 ```
@@ -20,10 +20,11 @@ from typing import Literal, Protocol
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.problem.model import Problem
+from kernelwright.problem.outcome import Failed
 from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
 from kernelwright.store.event import Idea
-from kernelwright.tree.model import Failure, Node, Tree
+from kernelwright.tree.model import Node, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanContext:
-    """A working node that something more is to be made of."""
+class Context:
+    """A node at hand: a working one that something more is to be made of, or one that failed."""
 
     task: Task
     tree: Tree
@@ -85,32 +86,6 @@ class Plan:
     ideas: tuple[Idea, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
     """What does not apply, by name, and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class CodeContext:
-    """A working node and the idea to carry out on it."""
-
-    task: Task
-    tree: Tree
-    node: Node
-    written: Written
-    idea: Idea
-    sample: int = 0
-    """Counts askings of the same that shall have answers of their own, as when several are drawn at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class DebugContext:
-    """A node that failed, and what it was made from."""
-
-    task: Task
-    tree: Tree
-    node: Node
-    written: Written
-    failure: Failure
-    sample: int = 0
-    """Counts askings of the same that shall have answers of their own, as when several are drawn at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +157,15 @@ class Agent(Protocol):
         """Whether a plan costs nothing, so that every working node is planned at once."""
         ...
 
-    def plan(self, context: PlanContext) -> Plan:
+    def plan(self, context: Context) -> Plan:
         """Ideas for a working node."""
         ...
 
-    def code(self, context: CodeContext) -> Draft | Declined:
-        """The node's template with the idea in it."""
+    def code(self, context: Context, idea: Idea) -> Draft | Declined:
+        """The template of a working node with the idea in it."""
         ...
 
-    def debug(self, context: DebugContext) -> Draft | Declined:
+    def debug(self, context: Context, failure: Failed) -> Draft | Declined:
         """Another template of a failed node that does not fail so, or why there is none."""
         ...
 

@@ -17,33 +17,53 @@ from pathlib import Path
 from kernelwright.agent.base import (
     Agent,
     AnalyseContext,
-    CodeContext,
-    DebugContext,
+    Context,
     Declined,
     Draft,
     Finding,
     Plan,
-    PlanContext,
     TemplateContext,
     Written,
 )
 from kernelwright.agent.model.settings import RoleName
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.errors import SpecError
+from kernelwright.problem.outcome import Failed
+from kernelwright.store.event import Idea
 from kernelwright.template.header import parse_header
 
 
 @dataclass(frozen=True, slots=True)
-class ComposedAgent:
+class _Composed:
     """An agent, role by role."""
 
     name: str
     plans_ahead: bool
-    plan: Callable[[PlanContext], Plan]
-    code: Callable[[CodeContext], Draft | Declined]
-    debug: Callable[[DebugContext], Draft | Declined]
+    plan: Callable[[Context], Plan]
+    code: Callable[[Context, Idea], Draft | Declined]
+    debug: Callable[[Context, Failed], Draft | Declined]
     template: Callable[[TemplateContext], Draft | Declined]
     analyse: Callable[[AnalyseContext], tuple[Finding, ...]]
+
+
+def played(
+    agent: Agent,
+    *,
+    plan: Callable[[Context], Plan] | None = None,
+    code: Callable[[Context, Idea], Draft | Declined] | None = None,
+    template: Callable[[TemplateContext], Draft | Declined] | None = None,
+    analyse: Callable[[AnalyseContext], tuple[Finding, ...]] | None = None,
+) -> Agent:
+    """The agent with these roles played by others; None: by itself."""
+    return _Composed(
+        agent.name,
+        agent.plans_ahead,
+        plan=plan or agent.plan,
+        code=code or agent.code,
+        debug=agent.debug,
+        template=template or agent.template,
+        analyse=analyse or agent.analyse,
+    )
 
 
 def mixed(model: Agent, by_rules: AbstractSet[RoleName]) -> Agent:
@@ -52,12 +72,12 @@ def mixed(model: Agent, by_rules: AbstractSet[RoleName]) -> Agent:
     def player(role: RoleName) -> Agent:
         return RulesAgent() if role in by_rules else model
 
-    return ComposedAgent(
+    return _Composed(
         model.name,
         player("plan").plans_ahead,
         plan=lambda context: player("plan").plan(context),
-        code=lambda context: player("code").code(context),
-        debug=lambda context: player("debug").debug(context),
+        code=lambda context, idea: player("code").code(context, idea),
+        debug=lambda context, failure: player("debug").debug(context, failure),
         template=lambda context: player("template").template(context),
         analyse=lambda context: player("analyse").analyse(context),
     )
@@ -72,12 +92,12 @@ def lifting(of_kernels: Agent, of_templates: Agent) -> Agent:
     def player(written: Written) -> Agent:
         return of_templates if has_parameters(written) else of_kernels
 
-    return ComposedAgent(
+    return _Composed(
         of_templates.name,
         of_kernels.plans_ahead and of_templates.plans_ahead,
         plan=lambda context: player(context.written).plan(context),
-        code=lambda context: player(context.written).code(context),
-        debug=lambda context: player(context.written).debug(context),
+        code=lambda context, idea: player(context.written).code(context, idea),
+        debug=lambda context, failure: player(context.written).debug(context, failure),
         template=of_templates.template,
         analyse=of_templates.analyse,
     )
@@ -97,12 +117,8 @@ def direct(agent: Agent) -> Agent:
     Together with a policy that tunes nothing this is how published agents work: one configuration for each rewrite,
     with the numbers that the rewriter writes down. Templates and search are compared with that.
     """
-    return ComposedAgent(
-        agent.name,
-        agent.plans_ahead,
-        plan=agent.plan,
-        code=agent.code,
-        debug=agent.debug,
+    return played(
+        agent,
         template=lambda _: Declined("code is rewritten directly, without parameters"),
         analyse=lambda _: (),
     )

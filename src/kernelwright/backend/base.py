@@ -124,16 +124,6 @@ class LocalArgument:
     byte_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantArgument:
-    """A variable of the module that is filled from a buffer before the launch."""
-
-    variable: str
-    name: str
-    """The buffer's name."""
-    byte_count: int
-
-
 LaunchArgument = BufferArgument | ScalarArgument | LocalArgument
 
 
@@ -152,7 +142,8 @@ class PlanStep:
     """Blocks of a cluster along x, y, z; None: what the kernel itself declares."""
     is_cooperative: bool = False
     """All blocks must run at once."""
-    constants: tuple[ConstantArgument, ...] = ()
+    constants: tuple[tuple[str, BufferArgument], ...] = ()
+    """Variables of the module, each with the buffer that it is filled from before the launch."""
 
 
 LaunchPlan = tuple[PlanStep, ...]
@@ -240,7 +231,7 @@ class BoundLaunch:
     module: Module
     step: PlanStep
     buffers: Mapping[str, BoundBuffer]
-    """By argument name, for every `BufferArgument` and `ConstantArgument` of the step."""
+    """By argument name, for every `BufferArgument` of the step, those of its constants too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,20 +134,6 @@ class Reproducing(Protocol):
 
 
 @runtime_checkable
-class BuildsAhead(Protocol):
-    """A runner that can begin to build before the baseline is proven: an optional capability."""
-
-    @property
-    def builds_ahead(self) -> bool:
-        """Whether it does so on this device."""
-        ...
-
-    def build_ahead(self, candidates: Sequence[Candidate]) -> None:
-        """Begin to build what will be submitted soon, in this order."""
-        ...
-
-
-@runtime_checkable
 class Paced(Protocol):
     """A runner that keeps to a budget in seconds, and says what takes long: an optional capability."""
 

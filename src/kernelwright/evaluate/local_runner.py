@@ -49,7 +49,7 @@ from kernelwright.evaluate.device_queue.reproduction import reproduced
 from kernelwright.evaluate.device_queue.same_code import MeasuredCode
 from kernelwright.evaluate.judge.server import RefereeDesk
 from kernelwright.evaluate.prestart import EarlyStart
-from kernelwright.evaluate.process.answering import HandsOver
+from kernelwright.evaluate.process.answering import handing_over
 from kernelwright.evaluate.process.scratch import make_scratch
 from kernelwright.evaluate.process.worker_process import WorkerProcess
 from kernelwright.evaluate.settings import EvaluationSettings
@@ -492,7 +492,7 @@ class LocalRunner:
                 continue
             pending.is_running = True
             evaluation, is_done = None, False
-            with HandsOver(functools.partial(self._answer_with, pending)):
+            with handing_over(functools.partial(self._answer_with, pending)):
                 try:
                     evaluation = self._evaluate(pending, station)
                     is_done = True
@@ -523,7 +523,7 @@ class LocalRunner:
 
         Whoever is then slower than what was just proven claims nothing any more.
         """
-        with HandsOver(self._refuse_claims), station.held_for_launches() as lane:
+        with handing_over(self._refuse_claims), station.held_for_launches() as lane:
             lane.complete()
             best: list[Incumbent] = []
             for claim in sorted(self._claims, key=lambda each: each.order):

@@ -7,7 +7,7 @@ import re
 from kernelwright.errors import UserError
 from kernelwright.export.pairing import guard
 from kernelwright.export.subject import ExportedRun, one_line
-from kernelwright.results.configured_source import ConfiguredMacro, configured_source, recorded_names
+from kernelwright.results.configured_source import configured_source, recorded_names
 from kernelwright.template.header import parse_header
 from kernelwright.template.model import Candidate, Template
 
@@ -47,7 +47,7 @@ def source_text(run: ExportedRun) -> str:
     prefix, sizes = f"kernelwright_{run.identifier}_define_", set(run.problem.size_names)
     function_of = {name: f"{prefix}{name}" for name, value in template.defines.items() if value.names & sizes}
     pairing = guard(template, [macro.name for macro in source.macros], function_of=function_of)
-    defaults = "".join(_default(macro) for macro in source.macros)
+    defaults = "".join(f"{line}\n" for macro in source.macros for line in macro.default)
     return f"{head}\n{pairing}{defaults}\n{_without_marks(source.body, run)}"
 
 
@@ -62,13 +62,6 @@ def refuse_triton(template: Template) -> None:
             f"{template.file.name!r} is a Triton kernel: its values are arguments of the launch, not macros",
             hint="export json and pass its `config` to the launch",
         )
-
-
-def _default(macro: ConfiguredMacro) -> str:
-    """The value of the general winner, unless one is given from outside."""
-    if macro.others:  # which says why, and has its guard
-        return "".join(f"{line}\n" for line in macro.lines)
-    return f"#ifndef {macro.name}\n#define {macro.name} {macro.text}\n#endif\n"
 
 
 def _without_marks(body: str, run: ExportedRun) -> str:

@@ -23,9 +23,10 @@ from kernelwright.llm.chain import OUT_OF_TIME
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
 from kernelwright.optimization.agent import account_of
 from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.problem.outcome import Failed
 from kernelwright.results.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.store.view import RunView
-from kernelwright.tree.model import Failure, Tree
+from kernelwright.tree.model import Tree
 from kernelwright.tree.moves import attempts
 
 NOTICEABLE = 1.05
@@ -178,7 +179,7 @@ def _of_run(run: Path) -> _RunAttempts:
     )
 
 
-def _failure(failure: Failure) -> str:
+def _failure(failure: Failed) -> str:
     """Stage and reason; of what a role declined, whether it wrote nothing usable or said that nothing is worth it."""
     if failure.reason != "declined":
         return f"{failure.stage}: {failure.reason}"

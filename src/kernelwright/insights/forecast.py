@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from kernelwright.search.base import ExpectedGain
 from kernelwright.search.forecast import Records
@@ -17,22 +16,11 @@ the next 50 evaluations alone, whatever was told before; a longer look is the sa
 CONFIDENCE = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Prospect:
-    """What going on would bring."""
+def prospect_of(view: RunView) -> tuple[float, ExpectedGain] | None:
+    """The forecast for as long again as the search took; None where too little was measured or nothing is left.
 
-    seconds: float
-    """For how long, at the rate so far."""
-    expected: ExpectedGain
-
-    @property
-    def text(self) -> str:
-        """In words: `another 1m00s would bring about 1%, in nine cases of ten at most 3%`."""
-        return f"another {duration_text(max(1, self.seconds))} would bring {gain_text(self.expected)}"
-
-
-def prospect_of(view: RunView) -> Prospect | None:
-    """The forecast for as long again as the search took; None where too little was measured or nothing is left."""
+    Gives for how many seconds, at the rate so far, and what they would bring.
+    """
     evaluated = [each for each in view.evaluations if each.source != "known"]
     feasible_count = int(view.started.space.get("feasible_count", 0))
     left_count = feasible_count - len({each.candidate_id for each in evaluated})
@@ -48,7 +36,12 @@ def prospect_of(view: RunView) -> Prospect | None:
     expected = records.expect(min(ahead, left_count), confidence=CONFIDENCE)
     if expected is None:
         return None
-    return Prospect(expected.evaluation_count * spent_s / len(evaluated), expected)
+    return expected.evaluation_count * spent_s / len(evaluated), expected
+
+
+def prospect_text(seconds: float, expected: ExpectedGain) -> str:
+    """In words: `another 1m00s would bring about 1%, in nine cases of ten at most 3%`."""
+    return f"another {duration_text(max(1, seconds))} would bring {gain_text(expected)}"
 
 
 def gain_text(expected: ExpectedGain) -> str:

@@ -484,6 +484,10 @@ def cost_words(cost: _NodeCost) -> str:
     return "; ".join(parts)
 
 
+def _failure_record(failure: Failed) -> dict[str, str]:
+    return {"stage": failure.stage, "reason": failure.reason, "message": failure.message, "log": failure.log}
+
+
 def facts_record(facts: NodeFacts, diff: Sequence[tuple[LineKind, str]]) -> dict[str, object]:
     """One node for `--json`."""
     node = facts.node
@@ -501,7 +505,7 @@ def facts_record(facts: NodeFacts, diff: Sequence[tuple[LineKind, str]]) -> dict
         "gain": dataclasses.asdict(facts.gain) if facts.gain else None,
         "total": dataclasses.asdict(facts.total) if facts.total else None,
         "search_gain": facts.search_gain,
-        "failure": dataclasses.asdict(node.failure) if node.failure else None,
+        "failure": _failure_record(node.failure) if node.failure else None,
         "findings": list(node.tuning.findings),
         "proof": dataclasses.asdict(facts.proof) if facts.proof else None,
         "cost": {**dataclasses.asdict(facts.cost), "cost_usd": facts.cost.model.cost_usd},

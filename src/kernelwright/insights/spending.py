@@ -43,7 +43,7 @@ class _Spending:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSpending:
+class _RunSpending:
     """The sums of a run."""
 
     total: _Spending
@@ -53,8 +53,34 @@ class RunSpending:
     by_node: Mapping[int, _Spending]
     """By node: replies that were asked for it, and its evaluations."""
 
+    @property
+    def device_text(self) -> str:
+        """What evaluations have cost, all together and by who proposed."""
+        total = self.total
+        roles = ", ".join(f"{role} {each.device_s:.0f} s" for role, each in self.by_role.items() if each.evaluations)
+        whose = f" ({roles})" if roles else ""
+        return f"device: {total.device_s:.0f} s of checks and timing{whose}; {total.build_s:.0f} s of compilers"
 
-def spending_of(run: Path) -> RunSpending:
+    def as_data(self) -> dict[str, dict[str, float | None]]:
+        """By role and node, for a script; money is null where a price is not known."""
+        parts = {"all": self.total, **self.by_role, **{f"node {n}": each for n, each in self.by_node.items()}}
+        return {
+            name: {
+                "requests": each.model.requests,
+                "input_tokens": each.model.input_tokens,
+                "output_tokens": each.model.output_tokens,
+                "cost_usd": each.model.cost_usd,
+                "model_s": each.model.seconds,
+                "device_s": each.device_s,
+                "build_s": each.build_s,
+                "evaluations": each.evaluations,
+                "attempts": each.attempts,
+            }
+            for name, each in parts.items()
+        }
+
+
+def spending_of(run: Path) -> _RunSpending:
     """What a run has spent so far.
 
     Raises:
@@ -80,7 +106,7 @@ def spending_of(run: Path) -> RunSpending:
             by_role[name] = replace(by_role.get(name, _Spending()), model=spent)
         for index, spent in account.by_node.items():
             by_node[index] = replace(by_node.get(index, _Spending()), model=spent)
-    return RunSpending(total, by_role, by_node)
+    return _RunSpending(total, by_role, by_node)
 
 
 def _costs(folder: Path) -> list[Cost]:

@@ -11,16 +11,6 @@ from kernelwright.llm.base import FAILURES, ChatModel, ChatRequest, Reply, faile
 
 
 @dataclass(frozen=True, slots=True)
-class Caps:
-    """What a run may spend on models; None: no cap. Requests that are in flight when a cap is reached still end."""
-
-    cost_usd: float | None = None
-    tokens: int | None = None
-    """Most tokens of requests and replies together."""
-    requests: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Spent:
     """A sum over replies."""
 
@@ -68,9 +58,25 @@ class Spent:
 class Account:
     """Sums of one run; safe to use from several threads."""
 
-    def __init__(self, caps: Caps | None = None, paid: Iterable[tuple[ChatRequest, Reply]] = ()) -> None:
-        """Begin with what was `paid` before, e.g. by the session that a run is resumed from."""
-        self.caps = caps or Caps()
+    def __init__(
+        self,
+        paid: Iterable[tuple[ChatRequest, Reply]] = (),
+        *,
+        most_usd: float | None = None,
+        most_tokens: int | None = None,
+        most_requests: int | None = None,
+    ) -> None:
+        """Begin with what was `paid` before, e.g. by the session that a run is resumed from.
+
+        Requests that are in flight when a cap is reached still end. None: no cap.
+
+        Args:
+            paid: requests with their replies.
+            most_usd: the cap on money.
+            most_tokens: the cap on tokens of requests and replies together.
+            most_requests: the cap on requests.
+        """
+        self._most_usd, self._most_tokens, self._most_requests = most_usd, most_tokens, most_requests
         self._lock = threading.Lock()
         self._total = Spent()
         self._by_role: dict[str, Spent] = {}
@@ -108,17 +114,17 @@ class Account:
 
     def spent_because(self) -> str | None:
         """Which cap is reached, in words; None: none."""
-        total, caps = self.total, self.caps
-        if caps.requests is not None and total.requests >= caps.requests:
-            return f"{total.requests} requests of {caps.requests} are made"
-        if caps.tokens is not None and total.unknown_tokens:
-            return f"a reply does not say how many tokens it was, so a cap of {caps.tokens} cannot be kept"
-        if caps.tokens is not None and total.tokens >= caps.tokens:
-            return f"{total.tokens} tokens of {caps.tokens} are used"
-        if caps.cost_usd is not None and total.unknown_costs:
-            return f"the price of a reply is not known, so a cap of ${caps.cost_usd:g} cannot be kept"
-        if caps.cost_usd is not None and total.known_cost_usd >= caps.cost_usd:
-            return f"${total.known_cost_usd:.4f} of ${caps.cost_usd:g} are spent"
+        total = self.total
+        if self._most_requests is not None and total.requests >= self._most_requests:
+            return f"{total.requests} requests of {self._most_requests} are made"
+        if self._most_tokens is not None and total.unknown_tokens:
+            return f"a reply does not say how many tokens it was, so a cap of {self._most_tokens} cannot be kept"
+        if self._most_tokens is not None and total.tokens >= self._most_tokens:
+            return f"{total.tokens} tokens of {self._most_tokens} are used"
+        if self._most_usd is not None and total.unknown_costs:
+            return f"the price of a reply is not known, so a cap of ${self._most_usd:g} cannot be kept"
+        if self._most_usd is not None and total.known_cost_usd >= self._most_usd:
+            return f"${total.known_cost_usd:.4f} of ${self._most_usd:g} are spent"
         return None
 
     def require(self) -> None:

@@ -16,18 +16,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kernelwright.errors import (
-    ModelAbandoned,
-    ModelBudgetSpent,
-    ModelError,
-    ModelRateLimited,
-    ModelTimedOut,
-    ModelUnavailable,
-)
+from kernelwright.errors import ModelAbandoned, ModelBudgetSpent, ModelError, ModelRateLimited, ModelUnavailable
 from kernelwright.llm.base import ChatModel, ChatRequest, Reply, add_paid, with_paid
 from kernelwright.llm.pace import LONGEST_HOLD_S, Clock, Gate, Gates, NotYet
 
-_PASSING = (ModelRateLimited, ModelUnavailable, ModelTimedOut)
+_PASSING = (ModelRateLimited, ModelUnavailable)
 """Failures that may be gone the next time; all others are the same again."""
 
 OUT_OF_TIME = "the time of the run is over"

@@ -21,7 +21,6 @@ from kernelwright.errors import (
     ModelRateLimited,
     ModelRefused,
     ModelReplyMalformed,
-    ModelTimedOut,
     ModelUnavailable,
 )
 from kernelwright.imports import require
@@ -322,8 +321,8 @@ class ProviderModel:
     def _abandoned(self) -> ModelAbandoned:
         return ModelAbandoned(f"{OUT_OF_TIME} before {self.name} had answered", hint="give more time")
 
-    def _timed_out(self) -> ModelTimedOut:
-        return ModelTimedOut(f"no reply of {self.name} in {self._timeout_s:g} s", hint="resume later")
+    def _timed_out(self) -> ModelUnavailable:
+        return ModelUnavailable(f"no reply of {self.name} in {self._timeout_s:g} s", hint="resume later")
 
     def _words(self, error: Exception) -> str:
         """The service's own words, short, and without the key, which some services repeat."""

@@ -11,15 +11,16 @@ from pathlib import Path
 from kernelwright.agent.base import Agent
 from kernelwright.agent.composed import lifting, mixed
 from kernelwright.agent.model.agent import ModelAgent
+from kernelwright.agent.model.context import EvidenceOf
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.errors import UsageError
-from kernelwright.llm.account import Account, AccountedModel, Caps
+from kernelwright.llm.account import Account, AccountedModel
 from kernelwright.llm.base import ChatModel
 from kernelwright.llm.chain import Patience
 from kernelwright.llm.pace import Gates, TimeLeft
 from kernelwright.llm.recorded import FILE_NAME, ExchangeLog, RecordedModel, ReplayedModel, encode, read_exchanges
-from kernelwright.optimization.evidence import NodeEvidence
+from kernelwright.optimization.evidence import node_evidence
 from kernelwright.optimization.roles_file import RULES, Roles, roles_of
 from kernelwright.optimization.settings import REPLAY, OptimizeSettings
 from kernelwright.store.run_folder import RunFolder
@@ -115,8 +116,9 @@ def _opened(
     """By name every model of the run, all with one recording and one account."""
     recording = ExchangeLog(folder.path / FILE_NAME)
     account = Account(
-        Caps(cost_usd=settings.max_cost_usd, tokens=settings.max_tokens),
         [(each.request, each.reply) for each in recording.exchanges],
+        most_usd=settings.max_cost_usd,
+        most_tokens=settings.max_tokens,
     )
     opened: dict[str, ChatModel] = {}
     for name in _names(settings, roles):
@@ -140,11 +142,11 @@ def _names(settings: OptimizeSettings, roles: Roles) -> list[str]:
     return list(dict.fromkeys([settings.model, *(name for name in roles.models.values() if name != RULES)]))
 
 
-def _evidence(settings: OptimizeSettings, roles: Roles, folder: RunFolder) -> NodeEvidence:
+def _evidence(settings: OptimizeSettings, roles: Roles, folder: RunFolder) -> EvidenceOf:
     """What is known of nodes; a replay reads no counters, and tells those that the recorded run kept."""
     if settings.model.startswith(REPLAY):
-        return NodeEvidence(folder.path, counted=Path(settings.model.removeprefix(REPLAY)))
-    return NodeEvidence(folder.path, roles.reads_counters)
+        return node_evidence(folder.path, counted=Path(settings.model.removeprefix(REPLAY)))
+    return node_evidence(folder.path, reads_counters=roles.reads_counters)
 
 
 def _source_of(folder: RunFolder, node: Node) -> str:

@@ -6,11 +6,11 @@ always give the same words, so a replayed run asks the same questions.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kernelwright.agent.model.cleaning import cleaned_message
@@ -23,7 +23,7 @@ from kernelwright.store.event import Evaluated
 from kernelwright.store.run_folder import NODES_FOLDER
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Node
-from kernelwright.tuning.counters import read_counters
+from kernelwright.tuning.counters import of_longest, read_counters
 
 COUNTERS_FILE = "counters.json"
 """In a node's folder: hardware counters by candidate and workload, where they were read."""
@@ -74,65 +74,74 @@ RESOURCE_WORDS: Mapping[str, str] = {
 """What the compiler and the driver read back, as a person says it; other figures keep their names."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEvidence:
-    """Reads what is known of the nodes of one run; safe to use from several threads."""
+def node_evidence(
+    run: Path, *, reads_counters: bool = False, counted: Path | None = None
+) -> Callable[[Node, float | None], tuple[str, ...]]:
+    """Reads what is known of the nodes of one run; safe to use from several threads.
 
-    run: Path
-    reads_counters: bool = False
-    """Whether hardware counters of a node's best config are read (and kept) where the device here allows it."""
-    counted: Path | None = None
-    """The run whose kept counters are told; None: this one's. A replay tells those of the recorded run."""
+    What it gives takes a node as the tree knows it, and the objective of the measurement that counts, None: the node's
+    best. It tells the words, the most telling first; none when nothing was measured.
 
-    def __call__(self, node: Node, value: float | None = None) -> tuple[str, ...]:
-        """The words, the most telling first; empty when nothing was measured.
+    Args:
+        run: its folder.
+        reads_counters: whether hardware counters of a node's best config are read (and kept) where the device here
+            allows it.
+        counted: the run whose kept counters are told; None: this one's. A replay tells those of the recorded run.
+    """
 
-        Args:
-            node: as the tree knows it.
-            value: the objective of the measurement that counts; None: the node's best.
-        """
+    def evidence(node: Node, value: float | None = None) -> tuple[str, ...]:
         value = node.best_value if value is None else value
-        folder = self.run / NODES_FOLDER / f"{node.index:03d}"
+        folder = run / NODES_FOLDER / f"{node.index:03d}"
         try:
             if (folder / "events.jsonl").is_file():
-                return self._of_run(RunView.read(folder), node, value)
+                kept = (folder if counted is None else counted / NODES_FOLDER / folder.name) / COUNTERS_FILE
+                counters = functools.partial(_counters, file=kept, reads=reads_counters)
+                return _of_run(RunView.read(folder), node, value, counters)
             if node.parent is None:
-                return _of_baseline(RunView.read(self.run))
+                return _of_baseline(RunView.read(run))
         except StoreError:
             return ()  # a log that is just being made says nothing yet
         return ()
 
-    def _of_run(self, view: RunView, node: Node, value: float | None) -> tuple[str, ...]:
-        place = next((at for at, each in enumerate(view.evaluations) if value is not None and each.value == value), -1)
-        # What came behind the tree's own knowledge is not told: the log may be ahead of it.
-        count = len(view.evaluations) if node.failure is not None else max(node.tuning.evaluated_count, place + 1)
-        events = view.evaluations[:count]
-        failed = failure_lines([each for each in events if isinstance(each.outcome, Failed)][:MOST_FAILURES])
-        best = view.evaluations[place] if place >= 0 else None
-        if best is None or not isinstance(best.outcome, Passed):
-            return tuple(failed)
-        profiles = profile_of(view.started, best.outcome, self._counters(view, best))
-        lines = [line for each in profiles for line in profile_lines(each)]
-        known = noise_of([each.outcome for each in events])
-        noise = max(known or 0.0, CLEARLY - 1)
-        resources = resource_lines(best.outcome.resources, without=_untold(view))
-        lines += [*resources, *_by_workload(events, best, 1 + noise)]
-        others = [*other_configs(events, best, 1 + noise), *(doubt_lines(events, best) if _is_cpu(view) else [])]
-        return (*lines, *others, noise_words(known), *_error_words(best.outcome), *failed)
+    return evidence
 
-    def _counters(self, view: RunView, event: Evaluated) -> Mapping[str, Mapping[str, float]]:
-        """The counters of the longest kernel on each workload; what was read once is kept beside the log."""
-        assert view.folder is not None
-        file = (self.counted / NODES_FOLDER / view.folder.name if self.counted else view.folder) / COUNTERS_FILE
-        kept = _kept_counters(file)
-        if event.candidate_id in kept or not self.reads_counters:
-            return kept.get(event.candidate_id, {})
-        try:
-            kept[event.candidate_id] = read_counters(view.folder, event).of_longest()
-            file.write_text(json.dumps(kept, indent=1), encoding="utf-8")
-        except (KernelwrightError, OSError):
-            return {}  # evidence that cannot be had must not end a run
-        return kept[event.candidate_id]
+
+def _of_run(
+    view: RunView,
+    node: Node,
+    value: float | None,
+    counters: Callable[[RunView, Evaluated], Mapping[str, Mapping[str, float]]],
+) -> tuple[str, ...]:
+    place = next((at for at, each in enumerate(view.evaluations) if value is not None and each.value == value), -1)
+    # What came behind the tree's own knowledge is not told: the log may be ahead of it.
+    count = len(view.evaluations) if node.failure is not None else max(node.tuning.evaluated_count, place + 1)
+    events = view.evaluations[:count]
+    failed = failure_lines([each for each in events if isinstance(each.outcome, Failed)][:MOST_FAILURES])
+    best = view.evaluations[place] if place >= 0 else None
+    if best is None or not isinstance(best.outcome, Passed):
+        return tuple(failed)
+    profiles = profile_of(view.started, best.outcome, counters(view, best))
+    lines = [line for each in profiles for line in profile_lines(each)]
+    known = noise_of([each.outcome for each in events])
+    noise = max(known or 0.0, CLEARLY - 1)
+    resources = resource_lines(best.outcome.resources, without=_untold(view))
+    lines += [*resources, *_by_workload(events, best, 1 + noise)]
+    others = [*other_configs(events, best, 1 + noise), *(doubt_lines(events, best) if _is_cpu(view) else [])]
+    return (*lines, *others, noise_words(known), *_error_words(best.outcome), *failed)
+
+
+def _counters(view: RunView, event: Evaluated, *, file: Path, reads: bool) -> Mapping[str, Mapping[str, float]]:
+    """The counters of the longest kernel on each workload; what was read once is kept beside the log."""
+    assert view.folder is not None
+    kept = _kept_counters(file)
+    if event.candidate_id in kept or not reads:
+        return kept.get(event.candidate_id, {})
+    try:
+        kept[event.candidate_id] = of_longest(read_counters(view.folder, event)[0])
+        file.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    except (KernelwrightError, OSError):
+        return {}  # evidence that cannot be had must not end a run
+    return kept[event.candidate_id]
 
 
 def _kept_counters(file: Path) -> dict[str, Mapping[str, Mapping[str, float]]]:

@@ -13,21 +13,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernelwright.agent.base import (
-    GIVEN_UP,
-    CodeContext,
-    DebugContext,
-    Declined,
-    Draft,
-    Plan,
-    PlanContext,
-    TemplateContext,
-)
+from kernelwright.agent.base import GIVEN_UP, Context, Declined, Draft, Plan, TemplateContext
 from kernelwright.agent.composed import has_parameters
 from kernelwright.agent.written import written_template
 from kernelwright.optimization.node_steps import NodeSteps
 from kernelwright.optimization.settings import UNTUNED
 from kernelwright.optimization.state import OptimizerParts, OptimizerState
+from kernelwright.problem.outcome import Failed
 from kernelwright.remote.in_flight import BackgroundTask
 from kernelwright.store.event import (
     ActionChosen,
@@ -38,7 +30,7 @@ from kernelwright.store.event import (
     TreeEvent,
 )
 from kernelwright.tree.base import Expansion, Stop
-from kernelwright.tree.model import OPEN_FAMILY, Failure, Node, Tree
+from kernelwright.tree.model import OPEN_FAMILY, Node, Tree
 from kernelwright.tree.moves import LIFTED_ROLE, NO_IDEA
 from kernelwright.tuning.time_spent import PROPOSALS
 
@@ -288,7 +280,7 @@ class Optimizer:
         if self.state.tree[index].is_planned and is_known:  # a session that ended behind the plan has left it recorded
             return self._coding_first(index, number)
         then = self.state.history.at(number)
-        context = PlanContext(parts.task, then, then[index], self.state.written(then[index]))
+        context = Context(parts.task, then, then[index], self.state.written(then[index]))
 
         def planned(plan: Plan) -> BackgroundTask | None:
             self.state.record([self._nodes.planned(index, plan, number)])
@@ -325,20 +317,20 @@ class Optimizer:
         """Carry out an idea, told of what was known `then`."""
         parts, node = self.state.parts, self.state.tree[index]
         idea = next(each for each in node.ideas if each.key == key)
-        context = CodeContext(parts.task, then, then[index], self.state.written(node), idea)
+        context = Context(parts.task, then, then[index], self.state.written(node))
         self.state.coded.setdefault(index, set()).add(key)
         return BackgroundTask(
-            lambda: self._nodes.timed(PROPOSALS, lambda: parts.agent.code(context)),
+            lambda: self._nodes.timed(PROPOSALS, lambda: parts.agent.code(context, idea)),
             lambda result: self._proposed(index, "code", idea, result, number),
         )
 
     def _repairing(self, node: Node, number: int) -> BackgroundTask | None:
         parts, then = self.state.parts, self.state.history.at(number)
-        failure = node.failure or Failure("", "", "")
-        context = DebugContext(parts.task, then, then[node.index], self.state.written(node), failure)
+        failure = node.failure or Failed("lint", "", "")
+        context = Context(parts.task, then, then[node.index], self.state.written(node))
         idea = Idea("repair", node.family, f"repair: {node.instruction}", failure.message, node.predicted_gain)
         return BackgroundTask(
-            lambda: self._nodes.timed(PROPOSALS, lambda: parts.agent.debug(context)),
+            lambda: self._nodes.timed(PROPOSALS, lambda: parts.agent.debug(context, failure)),
             lambda result: self._proposed(node.index, "debug", idea, result, number),
         )
 

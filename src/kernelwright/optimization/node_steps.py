@@ -14,18 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kernelwright.agent.base import (
-    AnalyseContext,
-    Finding,
-    Plan,
-    PlanContext,
-)
+from kernelwright.agent.base import AnalyseContext, Context, Finding, Plan
 from kernelwright.errors import EmptySpace, SpecError
 from kernelwright.evaluate.base import Reproduction
 from kernelwright.optimization.nodes.proof import (
     PROOF_SHARE,
-    DefaultProof,
-    ProofBudget,
     TemplateProof,
     constraints_of,
     inert_words,
@@ -37,7 +30,7 @@ from kernelwright.optimization.nodes.proof import (
 from kernelwright.optimization.nodes.run import NodeRun
 from kernelwright.optimization.state import LARGE_GAIN, OptimizerState
 from kernelwright.problem.outcome import Failed, Outcome
-from kernelwright.remote.base import Elsewhere, NodeDone, TemplateAsked
+from kernelwright.remote.base import Elsewhere, NodeDone
 from kernelwright.remote.in_flight import BackgroundTask
 from kernelwright.store.event import (
     Idea,
@@ -96,22 +89,23 @@ class NodeSteps:
         settings = self._state.parts.settings
         if not self.is_lifted(self._state.tree[index]) or not self._state.runs[index].parameters:
             return 1
-        return 1 + proof_budget(settings.tune.budget, points=settings.proof_points).points
+        return 1 + proof_budget(settings.tune.budget, points=settings.proof_points)[0]
 
     def _judged_here(
-        self, index: int, run: NodeRun, proof: DefaultProof | SpecError | EmptySpace
+        self, index: int, run: NodeRun, proof: tuple[Outcome, Reproduction | Failed | None] | SpecError | EmptySpace
     ) -> BackgroundTask | None:
         if isinstance(proof, SpecError | EmptySpace):
             self._state.record([self._refused_by_lint(index, proof)])
             self.plan_all()
             return None
-        judged = self._judged(index, run, proof.outcome)
+        outcome, reproduction = proof
+        judged = self._judged(index, run, outcome)
         is_bare = judged.status == "working" and not run.parameters
         self._state.record([judged, self.tuned(index, run, "exhausted", ())] if is_bare else [judged])
         if self.is_lifted(self._state.tree[index]):
-            if self._waits(index, run, proof.reproduction):
+            if self._waits(index, run, reproduction):
                 return None
-            following = self._proving_template(index, run, proof.reproduction)
+            following = self._proving_template(index, run, reproduction)
             if following is not None:
                 return following
         self.plan_all()
@@ -119,15 +113,20 @@ class NodeSteps:
 
     def _judging_elsewhere(self, index: int, run: NodeRun, elsewhere: Elsewhere) -> BackgroundTask:
         most, settings = self._state.left().evaluations, self._state.parts.settings
-        until, asked = settings.first_part, None
+        until, points, seconds, files = settings.first_part, None, None, None
         if self.is_lifted(self._state.tree[index]):
-            budget = proof_budget(settings.tune.budget, points=settings.proof_points)
+            points, seconds = proof_budget(settings.tune.budget, points=settings.proof_points)
             origin = lifted_from(self._state.tree, self._state.tree[index])
             files = self._state.node_run(self._state.tree[origin]).files if origin else {}
-            asked = TemplateAsked(budget.points, budget.seconds, files)
-            until += budget.points
+            until += points
         until = max(1, until if most is None else min(until, most)) if run.parameters else 1
-        job = run.job(evaluations=until, seconds=self._state.seconds_of_one(), template=asked)
+        job = run.job(
+            evaluations=until,
+            seconds=self._state.seconds_of_one(),
+            proof_points=points,
+            proof_seconds=seconds,
+            origin=files,
+        )
         self._state.promise(index, until)
         return BackgroundTask(lambda: elsewhere.search(job), lambda done: self._judged_elsewhere(index, run, done))
 
@@ -199,7 +198,7 @@ class NodeSteps:
         self.plan_all()
         if not any((idea.predicted_gain or 1.0) >= LARGE_GAIN for idea in self._state.tree[index].ideas):
             return False
-        waiting = TemplateProof(run, parts.shared, ProofBudget(0, None), seed=0).waiting(reproduction)
+        waiting = TemplateProof(run, parts.shared, points=0, seconds=None, seed=0).waiting(reproduction)
         self._keep_proof(index, run, waiting)
         return True
 
@@ -224,11 +223,12 @@ class NodeSteps:
     def _template_proof(self, index: int, run: NodeRun) -> TemplateProof:
         self._state.say(f"checking node {index} at other settings of its parameters")
         parts, settings = self._state.parts, self._state.parts.settings
-        budget = proof_budget(settings.tune.budget, points=settings.proof_points, left_s=self._state.seconds_left())
-        if budget.seconds is not None:
-            fitting = int(budget.seconds / max(self._state.costs().evaluation_s, 1e-3))
-            budget = replace(budget, points=min(budget.points, fitting))
-        return TemplateProof(run, parts.shared, budget, seed=settings.tune.seed)
+        points, seconds = proof_budget(
+            settings.tune.budget, points=settings.proof_points, left_s=self._state.seconds_left()
+        )
+        if seconds is not None:
+            points = min(points, int(seconds / max(self._state.costs().evaluation_s, 1e-3)))
+        return TemplateProof(run, parts.shared, points=points, seconds=seconds, seed=settings.tune.seed)
 
     def _proving_what_waited(
         self, index: int, run: NodeRun, then: Callable[[], BackgroundTask | None]
@@ -374,7 +374,7 @@ class NodeSteps:
 
     def _plan(self, node: Node) -> None:
         parts = self._state.parts
-        context = PlanContext(parts.task, self._state.tree, node, self._state.written(node))
+        context = Context(parts.task, self._state.tree, node, self._state.written(node))
         plan = self.timed(PROPOSALS, lambda: parts.agent.plan(context))
         self._state.record([self.planned(node.index, plan)])
 

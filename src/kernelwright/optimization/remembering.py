@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernelwright.agent.base import Agent, CodeContext, Declined, Draft, Plan, PlanContext, Task, Written
-from kernelwright.agent.composed import ComposedAgent
+from kernelwright.agent.base import Agent, Context, Declined, Draft, Plan, Task, Written
+from kernelwright.agent.composed import played
 from kernelwright.agent.rules.subjects import subject_of
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import KernelwrightError, SpecError, StoreError
@@ -148,7 +148,7 @@ class Remembered:
 def _remembering(agent: Agent, lessons: Sequence[Recalled]) -> Agent:
     """The agent, but for what it plans, which is predicted anew from what was measured before."""
 
-    def plan(context: PlanContext) -> Plan:
+    def plan(context: Context) -> Plan:
         """Ideas that were measured before are ranked by that."""
         planned = agent.plan(context)
         ideas = [_corrected(each, lessons) for each in planned.ideas]
@@ -156,16 +156,14 @@ def _remembering(agent: Agent, lessons: Sequence[Recalled]) -> Agent:
             ideas.sort(key=lambda idea: -(idea.promise or idea.predicted_gain or 1.0))  # stable
         return dataclasses.replace(planned, ideas=tuple(ideas))
 
-    def code(context: CodeContext) -> Draft | Declined:
+    def code(context: Context, idea: Idea) -> Draft | Declined:
         """With the corrected prediction."""
-        draft = agent.code(context)
-        if isinstance(draft, Draft) and draft.predicted_gain is not None and context.idea.predicted_gain is not None:
-            return dataclasses.replace(
-                draft, predicted_gain=context.idea.predicted_gain, because=context.idea.because or draft.because
-            )
+        draft = agent.code(context, idea)
+        if isinstance(draft, Draft) and draft.predicted_gain is not None and idea.predicted_gain is not None:
+            return dataclasses.replace(draft, predicted_gain=idea.predicted_gain, because=idea.because or draft.because)
         return draft
 
-    return ComposedAgent(agent.name, agent.plans_ahead, plan, code, agent.debug, agent.template, agent.analyse)
+    return played(agent, plan=plan, code=code)
 
 
 def _corrected(idea: Idea, lessons: Sequence[Recalled]) -> Idea:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Stage = Literal["render", "build", "resources", "launch", "check", "time"]
-"""Where a candidate failed, in pipeline order."""
+Stage = Literal["lint", "render", "build", "resources", "launch", "check", "time"]
+"""Where a candidate failed, in pipeline order; `lint`: refused before it was rendered."""
 
 STAGES: tuple[Stage, ...] = ("render", "build", "resources", "launch", "check", "time")
 

@@ -2,9 +2,8 @@
 
 ```
 done = elsewhere.search(job)              # the node is proven where it was not, and its parameters are searched
-comparison = elsewhere.compare(job)       # finalists, side by side with the baseline
 ```
-Both block until the answer is there, which may take minutes, and may be called from several threads at once.
+It blocks until the answer is there, which may take minutes, and may be called from several threads at once.
 """
 
 from __future__ import annotations
@@ -15,17 +14,7 @@ from typing import Protocol
 
 from kernelwright.problem.config import Value
 from kernelwright.problem.outcome import Failed
-from kernelwright.store.event import Evaluated, FinalistsCompared, TemplateProven
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateAsked:
-    """A lifted template is proven against its origin, and at points of its space, see `optimization.nodes.proof`."""
-
-    points: int
-    seconds: float | None
-    origin: Mapping[str, bytes] = field(default_factory=dict)
-    """The files of the problem of its origin; none: it is the run's baseline."""
+from kernelwright.store.event import Evaluated, TemplateProven
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +36,12 @@ class NodeJob:
     """The node's in all when the search ends."""
     seconds: float | None
     """The search's time at most; None: no limit."""
-    template: TemplateAsked | None = None
-    """What a lifted template that is not proven yet must show."""
+    proof_points: int | None = None
+    """Of a lifted template that is not proven yet: points of its space to try, see `optimization.nodes.proof`."""
+    proof_seconds: float | None = None
+    """For the points; None: no limit."""
+    origin: Mapping[str, bytes] = field(default_factory=dict)
+    """The files of the problem that a lifted template must reproduce; none: it is the run's baseline."""
     proof: TemplateProven | None = None
     """The proof of a lifted template: what it excludes is not searched."""
 
@@ -76,35 +69,14 @@ class Finalist:
     config: Mapping[str, Value]
 
 
-@dataclass(frozen=True, slots=True)
-class FinalistsJob:
-    """Finalists with the problems of their nodes."""
-
-    nodes: Mapping[int, Mapping[str, bytes]]
-    finalists: Sequence[Finalist]
-    """The first `count` are wanted; the others take the place of what is rejected."""
-    count: int
-    rounds: int
-    seconds: float | None
-    """Most seconds of the checks before the rounds."""
-
-
 class Elsewhere(Protocol):
-    """Proves, searches and compares on another machine."""
+    """Proves and searches on another machine."""
 
     def search(self, job: NodeJob) -> NodeDone:
         """What came of a node.
 
         Raises:
             KernelwrightError: what the other machine says of its own failure, or of the problem's.
-        """
-        ...
-
-    def compare(self, job: FinalistsJob) -> FinalistsCompared | None:
-        """The comparison; None when nothing can be compared.
-
-        Raises:
-            KernelwrightError: as `search`.
         """
         ...
 

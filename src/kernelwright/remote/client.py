@@ -27,7 +27,7 @@ from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.evaluate.process.scratch import make_scratch
 from kernelwright.identity import content_id
 from kernelwright.problem.outcome import STAGES, Cost, Failed, Passed
-from kernelwright.remote.base import Elsewhere, FinalistsJob, NodeDone, NodeJob
+from kernelwright.remote.base import Elsewhere, Finalist, NodeDone, NodeJob
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.helper import helped
 from kernelwright.remote.messages import (
@@ -49,7 +49,7 @@ from kernelwright.remote.messages import (
     error_of,
 )
 from kernelwright.remote.runners import RAY, SLURM, SPOOL, read_slurm
-from kernelwright.remote.site import Comparing, compare_job
+from kernelwright.remote.site import Comparing
 from kernelwright.roofline.speed_of_light import Ceilings
 from kernelwright.store.codec import FormatTooNew, RecordDamaged, decode, encode, verify
 from kernelwright.store.event import (
@@ -425,9 +425,9 @@ class SpoolSite:
             blobs=folder.put_files(job.blobs),
             evaluations=job.evaluations,
             seconds=job.seconds,
-            template_points=job.template.points if job.template else None,
-            template_seconds=job.template.seconds if job.template else None,
-            origin_files=folder.put_files(job.template.origin) if job.template else {},
+            template_points=job.proof_points,
+            template_seconds=job.proof_seconds,
+            origin_files=folder.put_files(job.origin),
             proof=_line(job.proof) if job.proof else "",
         )
         key = ("node", run.id, job.index, job.evaluated_count, job.evaluations)
@@ -445,22 +445,25 @@ class SpoolSite:
             raise StoreError(f"the result of node {job.index} holds the proof of something else")
         return NodeDone(found, answer.reason, _failed(answer.failure), proof)
 
-    def compare(self, comparing: Comparing | FinalistsJob) -> FinalistsCompared | None:
-        """Ask for a comparison, and wait."""
-        job = compare_job(comparing) if isinstance(comparing, Comparing) else comparing
-        if job is None:
+    def compare(self, comparing: Comparing) -> FinalistsCompared | None:
+        """Ask for a comparison, and wait; as many spares as finalists take the places of what is rejected."""
+        wanted = list(comparing.choose(frozenset()))
+        if not wanted:
             return None
+        spares = list(comparing.choose(frozenset(each.candidate.id for each in wanted)))[: len(wanted)]
+        every = [*wanted, *spares]
+        nodes = sorted({each.node for each in every})
         run, folder = self._known_run(), self._mailbox.folder
         request = CompareAsked(
             work=self._work,
             run_id=run.id,
-            nodes={str(index): folder.put_files(files) for index, files in job.nodes.items()},
-            entries=tuple(job.finalists),
-            count=job.count,
-            rounds=job.rounds,
-            seconds=job.seconds,
+            nodes={str(node): folder.put_files(comparing.files(node)) for node in nodes},
+            entries=tuple(Finalist(each.node, each.candidate.id, dict(each.candidate.config)) for each in every),
+            count=len(wanted),
+            rounds=comparing.rounds,
+            seconds=comparing.seconds,
         )
-        key = ("compare", run.id, [each.candidate_id for each in job.finalists], job.count)
+        key = ("compare", run.id, [each.candidate_id for each in request.entries], request.count)
         answer = self._mailbox.wait(self._mailbox.ask(key, request), CompareAnswered)
         self._mailbox.meter.add(answer.worked_s)
         event = _event(answer.comparison) if answer.comparison else None

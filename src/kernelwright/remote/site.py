@@ -20,7 +20,7 @@ from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.problem.outcome import Cost, Passed
-from kernelwright.remote.base import Elsewhere, Finalist, FinalistsJob
+from kernelwright.remote.base import Elsewhere
 from kernelwright.roofline.speed_of_light import Ceilings, device_ceilings
 from kernelwright.store.event import FinalistsCompared
 from kernelwright.template.model import Candidate
@@ -176,19 +176,3 @@ class LocalSite:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._runner.__exit__(kind, error, traceback)
-
-
-def compare_job(comparing: Comparing) -> FinalistsJob | None:
-    """The comparison as a job for another machine, with as many spares as finalists; None: there is no finalist."""
-    wanted = list(comparing.choose(frozenset()))
-    if not wanted:
-        return None
-    spares = list(comparing.choose(frozenset(each.candidate.id for each in wanted)))[: len(wanted)]
-    every = [*wanted, *spares]
-    return FinalistsJob(
-        nodes={node: comparing.files(node) for node in sorted({each.node for each in every})},
-        finalists=tuple(Finalist(each.node, each.candidate.id, dict(each.candidate.config)) for each in every),
-        count=len(wanted),
-        rounds=comparing.rounds,
-        seconds=comparing.seconds,
-    )

@@ -274,7 +274,7 @@ class Recorded:
             return NodeDone(events[job.evaluated_count :], "", failure)
         if tuned is None and judged is None:
             raise KeyboardInterrupt
-        proof = self._ahead(TemplateProven, job.index) if job.template is not None else None
+        proof = self._ahead(TemplateProven, job.index) if job.proof_points is not None else None
         if tuned is None:  # of what was to be recorded at once, the session could record a part
             return NodeDone(self.of_node(job.index)[job.evaluated_count :], "", proof=proof)
         return NodeDone(self._until(job.index, job.evaluated_count, tuned.evaluated_count), tuned.reason, proof=proof)

@@ -13,7 +13,7 @@ from typing import Self
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.problem.outcome import Cost, Failed, Passed
-from kernelwright.remote.base import Elsewhere, FinalistsJob, NodeDone, NodeJob
+from kernelwright.remote.base import Elsewhere, NodeDone, NodeJob
 from kernelwright.remote.in_flight import BackgroundTask, Steps
 from kernelwright.remote.site import Comparing
 from kernelwright.replaying.record import Recorded, ReplayDiverged
@@ -179,7 +179,7 @@ class ReplaySite:
     def calibrate_again(self, baseline: Candidate) -> None:
         """Nothing: no process needs it."""
 
-    def compare(self, comparing: Comparing | FinalistsJob) -> FinalistsCompared | None:
+    def compare(self, comparing: Comparing) -> FinalistsCompared | None:
         """The comparison as it was measured.
 
         Raises:
@@ -187,8 +187,8 @@ class ReplaySite:
             KeyboardInterrupt: the recorded session ended in it.
         """
         known = self.recorded.comparison
-        if isinstance(comparing, FinalistsJob) or known is None:
-            return known
+        if known is None:
+            return None
         chosen = [each.candidate.id for each in comparing.choose(frozenset())]
         missing = [each for each in chosen[:1] if each not in (*known.candidate_ids, *known.rejected)]
         if missing:

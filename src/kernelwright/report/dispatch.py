@@ -28,7 +28,7 @@ class _ServedShape:
 
 
 @dataclass(frozen=True, slots=True)
-class DispatchSection:
+class _DispatchSection:
     """The section, as plain data."""
 
     lead: str
@@ -39,18 +39,23 @@ class DispatchSection:
     note: str = ""
 
 
-def dispatch_section(view: RunView, problem: FrozenProblem) -> DispatchSection:
+def no_table(why: str) -> _DispatchSection:
+    """The section of a run that has no table."""
+    return _DispatchSection(why)
+
+
+def dispatch_section(view: RunView, problem: FrozenProblem) -> _DispatchSection:
     """The table of a run; why there is none, where there is none."""
     if problem.subject is None:
-        return DispatchSection(f"The frozen problem cannot be read, so there is no table: {problem.complaint}.")
+        return no_table(f"The frozen problem cannot be read, so there is no table: {problem.complaint}.")
     timings = recorded_timings(view, problem.subject.problem)
     if not timings.configs or not timings.shapes:
-        return DispatchSection("Nothing was measured that a table could be made of.")
+        return no_table("Nothing was measured that a table could be made of.")
     try:
         table = dispatch_table(view, problem.subject)
     except KernelwrightError as error:
-        return DispatchSection(f"No table: {clean(error.message)}.")
-    return DispatchSection(
+        return no_table(f"No table: {clean(error.message)}.")
+    return _DispatchSection(
         lead=_lead(table),
         configs=tuple((table.label(place), _values(table, place)) for place in range(len(table.configs))),
         rule=clean("\n".join(table.rule_lines())),

@@ -34,7 +34,7 @@ from kernelwright.report.claims import (
     headline,
     workload_table,
 )
-from kernelwright.report.dispatch import DispatchSection, dispatch_section
+from kernelwright.report.dispatch import dispatch_section, no_table
 from kernelwright.report.facts import (
     Row,
     device_facts,
@@ -112,7 +112,7 @@ def _tree_context(result: OptimizeResult, *, is_growing: bool) -> dict[str, Any]
     own = own_view(result)
     if result.used is None and result.reason not in (None, "interrupted"):
         kept = "The baseline serves every shape: no structure is shown to be faster, so nothing is exported."
-        context |= {"dispatch": DispatchSection(kept), "dispatch_scope": ""}
+        context |= {"dispatch": no_table(kept), "dispatch_scope": ""}
     elif own is not None:
         context["dispatch"] = dispatch_section(own, frozen_problem(own))
     if tree is None:

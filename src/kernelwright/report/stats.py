@@ -106,10 +106,11 @@ def _ended(view: RunView) -> _Stat:
 def _prospect(view: RunView, what: str) -> Iterator[_Stat]:
     prospect = prospect_of(view)
     if prospect is not None:
-        bound = f"{prospect.expected.confidence:.0%} sure of at most {percent_text(prospect.expected.bound_fraction)}"
+        seconds, expected = prospect
+        bound = f"{expected.confidence:.0%} sure of at most {percent_text(expected.bound_fraction)}"
         yield _Stat(
-            f"Another {duration_text(max(1, prospect.seconds))}",
-            f"about {percent_text(prospect.expected.fraction)}",
+            f"Another {duration_text(max(1, seconds))}",
+            f"about {percent_text(expected.fraction)}",
             f"{what}, as forecast; {bound}",
         )
 

@@ -13,7 +13,7 @@ from kernelwright.template.model import Candidate
 
 
 @dataclass(frozen=True, slots=True)
-class ConfiguredMacro:
+class _ConfiguredMacro:
     """One macro of a configured source."""
 
     name: str
@@ -30,12 +30,19 @@ class ConfiguredMacro:
         cases = ", ".join(f"{text} for {name}" for name, text in self.others.items())
         return (f"/* {self.name} depends on the sizes: {cases} */", f"#ifndef {self.name}", define, "#endif")
 
+    @property
+    def default(self) -> tuple[str, ...]:
+        """The definition, unless one is given from outside."""
+        if self.others:  # which says why, and has its guard
+            return self.lines
+        return f"#ifndef {self.name}", f"#define {self.name} {self.text}", "#endif"
+
 
 @dataclass(frozen=True, slots=True)
 class _ConfiguredSource:
     """The macros that the compiler was given, and the template's own text, byte for byte."""
 
-    macros: tuple[ConfiguredMacro, ...]
+    macros: tuple[_ConfiguredMacro, ...]
     body: str
 
     @property
@@ -54,7 +61,7 @@ def configured_source(candidate: Candidate, names_by_workload: Mapping[str, Mapp
     Raises:
         SpecError: a computed define has no value for this config.
     """
-    macros = [ConfiguredMacro(name, macro_text(value), {}) for name, value in candidate.config.items()]
+    macros = [_ConfiguredMacro(name, macro_text(value), {}) for name, value in candidate.config.items()]
     for name, expression in candidate.template.defines.items():
         texts = {
             workload: macro_text(expression.evaluate({**names, **candidate.config}))
@@ -62,7 +69,7 @@ def configured_source(candidate: Candidate, names_by_workload: Mapping[str, Mapp
         }
         first = next(iter(texts.values()))
         others = {workload: text for workload, text in texts.items() if text != first}
-        macros.append(ConfiguredMacro(name, first, others))
+        macros.append(_ConfiguredMacro(name, first, others))
     return _ConfiguredSource(tuple(macros), candidate.template.source)
 
 

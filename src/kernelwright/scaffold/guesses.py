@@ -13,6 +13,7 @@ from kernelwright.errors import Location, SpecError
 from kernelwright.problem.checks import check_name
 from kernelwright.problem.dtypes import DTYPES, Dtype, dtype_of_c_type, is_vector_c_type
 from kernelwright.problem.source_scan import macro_definitions, scan_kernels, used_words
+from kernelwright.problem.toml.writing import inline_toml
 from kernelwright.scaffold.declared_space import DeclaredArgument, DeclaredSpace
 from kernelwright.scaffold.signature import (
     KernelParameter,
@@ -39,7 +40,7 @@ _INTEGER = re.compile(r"\(?\s*(\d+)\s*[uUlL]*\s*\)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class _Guess:
     """One argument of the problem."""
 
     name: str
@@ -50,6 +51,18 @@ class Guess:
     note: str
     fill: str = ""
     """The constant that fills an array; empty: drawn."""
+
+    @property
+    def line(self) -> tuple[str, str, str]:
+        """Name, inline table and note, for the problem's file."""
+        fields = [f"role = {inline_toml(self.role)}", f"dtype = {inline_toml(self.dtype.name)}"]
+        if self.role == "scalar":
+            fields.append(f"value = {inline_toml(self.value)}")
+        else:
+            fields.append(f"shape = {inline_toml(self.shape)}")
+            if self.fill:
+                fields.append(f"value = {self.fill}")
+        return self.name, "{ " + ", ".join(fields) + " }", self.note
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +166,7 @@ class Guesses:
         x, y, z = (int(part) for part in found[-1].groups())
         return x, y, z
 
-    def _guess_arguments(self) -> tuple[Guess, ...]:
+    def _guess_arguments(self) -> tuple[_Guess, ...]:
         uses = pointer_uses(self.source, self.kernel)
         guesses = tuple(
             self._guess_argument(name, parameter, uses.get(parameter.name, PointerUse(is_passed_on=True)))
@@ -167,7 +180,7 @@ class Guesses:
                 self.declared_sizes[guess.name] = int(said.value)
         return tuple(self._as_declared(guess, said) for guess, said in zip(guesses, declared, strict=True))
 
-    def _as_declared(self, guess: Guess, declared: DeclaredArgument) -> Guess:
+    def _as_declared(self, guess: _Guess, declared: DeclaredArgument) -> _Guess:
         """A guess, corrected by what the declared space says of the argument."""
         if guess.role == "scalar" and declared.value is not None and not guess.dtype.is_integer:
             return replace(guess, value=repr(declared.value), note="")
@@ -182,15 +195,15 @@ class Guesses:
             guess = replace(guess, shape=(str(declared.element_count),), note=f"as {self.space.origin} has it, flat")
         return guess
 
-    def _guess_argument(self, name: str, parameter: KernelParameter, use: PointerUse) -> Guess:
+    def _guess_argument(self, name: str, parameter: KernelParameter, use: PointerUse) -> _Guess:
         dtype, note = self._dtype(parameter)
         if not parameter.is_pointer:
             if dtype.is_integer:
-                return Guess(name, "scalar", dtype, (), name, note)
+                return _Guess(name, "scalar", dtype, (), name, note)
             note = note or "guess: give its value"
-            return Guess(name, "scalar", dtype, (), "1" if dtype.kind == "bool" else "1.0", note)
+            return _Guess(name, "scalar", dtype, (), "1" if dtype.kind == "bool" else "1.0", note)
         if parameter.address_space == "local":
-            return Guess(
+            return _Guess(
                 name, "local", dtype, tuple(block.text for block in self.blocks), "", note or "guess: one a thread"
             )
         shape = self.shapes.get(name) or (
@@ -198,7 +211,7 @@ class Guesses:
         )
         if is_vector_c_type(parameter.c_type, self.language):
             note = note or f"{parameter.c_type}: count single {dtype.name} values"
-        return Guess(name, _role(parameter, use), dtype, shape, "", note or "guess: correct the shape")
+        return _Guess(name, _role(parameter, use), dtype, shape, "", note or "guess: correct the shape")
 
     def _dtype(self, parameter: KernelParameter) -> tuple[Dtype, str]:
         """The dtype of a parameter, and a note where it is a guess."""

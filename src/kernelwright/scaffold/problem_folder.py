@@ -22,7 +22,7 @@ from kernelwright.problem.source_scan import (
 from kernelwright.problem.toml.file import read_text
 from kernelwright.problem.toml.writing import inline_toml
 from kernelwright.scaffold.declared_space import DeclaredSpace
-from kernelwright.scaffold.guesses import Guess, Guesses, python_name
+from kernelwright.scaffold.guesses import Guesses, python_name
 from kernelwright.scaffold.signature import (
     KernelSignature,
     find_kernel,
@@ -180,7 +180,7 @@ class _Draft(Guesses):
             "# In the kernel's order. Roles: input, output, inout (read and written), scalar, scratch.",
             "# Shapes are in sizes, outermost extent first, like [\"rows\", \"2 * cols\"].",
             "[arguments]",
-            *_aligned(list(self._argument_lines())),
+            *_aligned([each.line for each in self.arguments]),
             "",
             "# The launch is in the header of the kernel source, since it depends on parameters.",
             "",
@@ -213,10 +213,6 @@ class _Draft(Guesses):
             size: self.declared_sizes.get(size) or _power_below(min(number, largest.get(size, number)))
             for size, number in sizes.items()
         }
-
-    def _argument_lines(self) -> Iterator[tuple[str, str, str]]:
-        for guess in self.arguments:
-            yield _argument_line(guess)
 
     def _outputs(self) -> list[str]:
         return [guess.name for guess in self.arguments if guess.role in ("output", "inout")] or ["out"]
@@ -266,7 +262,7 @@ class _Draft(Guesses):
         if self.local:
             yield "# Local memory is an argument; what has another size for each configuration is declared here."
             yield "[scratch]"
-            yield from _aligned([_argument_line(guess) for guess in self.local])
+            yield from _aligned([guess.line for guess in self.local])
         yield "///"
 
     def _declared_lines(self) -> Iterator[str]:
@@ -317,17 +313,6 @@ class _Draft(Guesses):
                 return 4, "4 bytes a thread"
             return dtype.item_bytes, f"one {dtype.name} a thread"
         return None
-
-
-def _argument_line(guess: Guess) -> tuple[str, str, str]:
-    fields = [f"role = {inline_toml(guess.role)}", f"dtype = {inline_toml(guess.dtype.name)}"]
-    if guess.role == "scalar":
-        fields.append(f"value = {inline_toml(guess.value)}")
-    else:
-        fields.append(f"shape = {inline_toml(guess.shape)}")
-        if guess.fill:
-            fields.append(f"value = {guess.fill}")
-    return guess.name, "{ " + ", ".join(fields) + " }", guess.note
 
 
 def _commented(text: str) -> list[str]:

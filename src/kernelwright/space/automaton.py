@@ -246,8 +246,8 @@ class Component:
     def _last(self, index: int, rows: Array | slice) -> Array:
         """Transitions to the end for the last parameter: 0 where the atoms hold, else `DEAD`."""
         assert self._plan is not None
-        plan = self._plan[index]
-        tree = dict(plan.slots)[plan.tree.value] if plan.tree.op == "name" else plan.tree  # type: ignore[index]
+        made, tree = self._plan[index]
+        tree = made[tree.value] if tree.op == "name" else tree  # type: ignore[index]
         names = self._names(index, rows)
         accepted = self._accepted(evaluate_column(tree, names))
         shape = (_count(rows), self.domains[index].count)
@@ -261,13 +261,13 @@ class Component:
             and those of one that is sure to hold, when there is any.
         """
         assert self._plan is not None
-        plan = self._plan[index]
+        made, tree = self._plan[index]
         names = self._names(index, rows)
         shape = (_count(rows), self.domains[index].count)
-        code, slots = _distinct({slot: _flat(evaluate_column(part, names), shape) for slot, part in plan.slots})
+        code, slots = _distinct({slot: _flat(evaluate_column(part, names), shape) for slot, part in made.items()})
         if _length(slots) < _PRUNE_ROWS:
             return code, slots, None
-        fate = self._decided(index, plan, slots)
+        fate = self._decided(index, tree, slots)
         staying = np.flatnonzero(fate == 0)
         if staying.size == fate.size:
             return code, slots, None
@@ -276,11 +276,11 @@ class Component:
         won = {slot: _taken(column, winners) for slot, column in slots.items()} if winners.size else None
         return fate[code], {slot: _taken(column, staying) for slot, column in slots.items()}, won
 
-    def _decided(self, index: int, plan: ResidualStep, slots: _Slots) -> Array:
+    def _decided(self, index: int, tree: ExpressionNode, slots: _Slots) -> Array:
         """For each state: `DEAD`, `_WON`, or 0 when bounds cannot tell."""
         names = {slot: _points(column) for slot, column in slots.items()}
         names.update({domain.name: domain.interval for domain in self.domains[index + 1 :]})
-        bounds = bound_node(lowered(plan.tree), names)
+        bounds = bound_node(lowered(tree), names)
         fate = np.zeros(_length(slots), np.int32)
         if self.goal.is_failing:
             fate[np.broadcast_to(np.logical_not(bounds.may_fail), fate.shape)] = DEAD

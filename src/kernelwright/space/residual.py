@@ -9,7 +9,6 @@ assigned parts of one become one slot wherever they stand.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.scalar import OperationError, evaluate_node
@@ -172,14 +171,11 @@ def lowered(node: ExpressionNode) -> ExpressionNode:
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class ResidualStep:
-    """What assigning one more name does to an atom."""
+ResidualStep = tuple[Mapping[str, ExpressionNode], ExpressionNode]
+"""What assigning one more name does to an atom.
 
-    slots: tuple[tuple[str, ExpressionNode], ...]
-    """The new slots, each over the previous step's slots and the new name."""
-    tree: ExpressionNode
-    """The atom over the new slots and the names still without a value."""
+The new slots, each over the previous step's slots and the new name; and the atom over the new slots and the names still
+without a value."""
 
 
 def plan_residuals(atom: ExpressionNode, order: Sequence[str]) -> tuple[ResidualStep, ...]:
@@ -190,7 +186,7 @@ def plan_residuals(atom: ExpressionNode, order: Sequence[str]) -> tuple[Residual
     for index, name in enumerate(order):
         slots: dict[ExpressionNode, str] = {}
         tree = _collapse(tree, known | {name}, slots, f"#{index}.")
-        steps.append(ResidualStep(tuple((slot, lowered(part)) for part, slot in slots.items()), tree))
+        steps.append(({slot: lowered(part) for part, slot in slots.items()}, tree))
         known = frozenset(slots.values())
     return tuple(steps)
 

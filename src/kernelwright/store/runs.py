@@ -13,7 +13,7 @@ from kernelwright.store.view import RunView
 
 
 @dataclass(frozen=True, slots=True)
-class RunSummary:
+class _RunSummary:
     """One line of a list of runs."""
 
     name: str
@@ -31,7 +31,7 @@ class RunSummary:
     """Why it is unreadable."""
 
 
-def list_runs(folder: Path) -> list[RunSummary]:
+def list_runs(folder: Path) -> list[_RunSummary]:
     """The runs in `folder`, oldest first, those that cannot be read included; empty when there is no such folder.
 
     Raises:
@@ -44,13 +44,13 @@ def list_runs(folder: Path) -> list[RunSummary]:
             summaries.append(_summary(path, RunView.read(path), is_live=is_live))
         except StoreError as error:
             state: Literal["running", "unreadable"] = "running" if is_live else "unreadable"
-            summaries.append(RunSummary(path.name, path, "", "", "", 0, None, state, error.message))
+            summaries.append(_RunSummary(path.name, path, "", "", "", 0, None, state, error.message))
     return sorted(summaries, key=lambda summary: (summary.created, summary.name))
 
 
-def _summary(path: Path, view: RunView, *, is_live: bool) -> RunSummary:
+def _summary(path: Path, view: RunView, *, is_live: bool) -> _RunSummary:
     is_finished = view.finished is not None and view.finished.reason != "interrupted"
-    return RunSummary(
+    return _RunSummary(
         name=path.name,
         folder=path,
         problem_name=view.started.problem_name,

@@ -32,7 +32,6 @@ from kernelwright.problem.load.launches import read_steps
 from kernelwright.problem.model import Argument, LaunchStep
 from kernelwright.problem.options import read_options
 from kernelwright.problem.toml.file import parse_toml
-from kernelwright.problem.toml.positions import Origin
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 from kernelwright.space.parameter import Constraint, Parameter
 from kernelwright.template.header_tables import (
@@ -303,7 +302,7 @@ class _Block:
 
     toml: str
     """Without comment marks."""
-    origins: tuple[Origin, ...]
+    origins: tuple[tuple[int, int], ...]
     """Where each line of it comes from."""
     location: Location
     mark: Literal["//", "#"]
@@ -339,7 +338,7 @@ def _find_block(text: str, file: Path) -> _Block | None:
     style = _style(lines, start, location)
     prefix, closing = (_BLOCK_PREFIX, _BLOCK_CLOSING) if style == "*" else (_LINE_PREFIX[style], _LINE_CLOSING[style])
     block: list[str] = []
-    origins: list[Origin] = []
+    origins: list[tuple[int, int]] = []
     for index in range(start + 1, len(lines)):
         line = lines[index]
         if closing.match(line):
@@ -348,7 +347,7 @@ def _find_block(text: str, file: Path) -> _Block | None:
         if match is None or (style == "*" and "*/" in line):
             break
         block.append(line[match.end() :])
-        origins.append(Origin(index + 1, match.end()))
+        origins.append((index + 1, match.end()))
     raise _unclosed(start, len(block), style, location)
 
 

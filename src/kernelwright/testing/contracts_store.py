@@ -20,7 +20,6 @@ from kernelwright.errors import StoreError
 from kernelwright.problem.outcome import Cost, Failed, Measurement, Passed
 from kernelwright.store.codec import encode
 from kernelwright.store.event import FORMAT, Evaluated, Noted, SessionStarted
-from kernelwright.testing.memory_store import MemoryStore
 from kernelwright.testing.sample_runs import sample_events
 
 if TYPE_CHECKING:
@@ -247,31 +246,6 @@ class RunStoreContract:
         assert all(events == expected[: len(events)] for events in seen)
         assert [len(events) for events in seen] == sorted(len(events) for events in seen)
         assert list(place.reader().read()) == expected
-
-
-class MemoryPlace:
-    """A `MemoryStore`'s disk."""
-
-    def __init__(self) -> None:
-        self._disk = bytearray()
-
-    def writer(self) -> MemoryStore:
-        """The store reopened."""
-        return MemoryStore(self._disk)
-
-    def reader(self) -> MemoryStore:
-        """A store on the same disk that has not looked at it yet."""
-        store = MemoryStore()
-        store.disk = self._disk
-        return store
-
-    def content(self) -> bytes:
-        """The disk."""
-        return bytes(self._disk)
-
-    def replace(self, content: bytes) -> None:
-        """Another disk."""
-        self._disk = bytearray(content)
 
 
 def _notes(count: int) -> list[Event]:

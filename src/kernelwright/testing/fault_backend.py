@@ -92,19 +92,3 @@ class FaultBackend(Backend):
     def open(self, device: DeviceInfo) -> DeviceSession:
         """There is nothing to open."""
         raise InfrastructureError("the fault backend has no device")
-
-
-class CrashingBackend(FaultBackend):
-    """Its driver takes the process down when it is asked for devices."""
-
-    def devices(self) -> Sequence[DeviceInfo]:
-        """Never answers."""
-        os.abort()
-
-
-class UnavailableBackend(FaultBackend):
-    """Its driver is not installed."""
-
-    def unavailable_because(self) -> str | None:
-        """A reason."""
-        return "not today"

@@ -11,19 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwright.agent.base import (
-    AnalyseContext,
-    CodeContext,
-    DebugContext,
-    Declined,
-    Draft,
-    Finding,
-    Plan,
-    PlanContext,
-    TemplateContext,
-    Written,
-)
+from kernelwright.agent.base import AnalyseContext, Context, Declined, Draft, Finding, Plan, TemplateContext, Written
 from kernelwright.agent.rules.landscape import findings
+from kernelwright.problem.outcome import Failed
 from kernelwright.space.parameter import Parameter
 from kernelwright.store.event import Idea
 from kernelwright.template.header import parse_header, strip_header
@@ -72,7 +62,7 @@ class ScriptedAgent:
         """As given."""
         return self._plans_ahead
 
-    def plan(self, context: PlanContext) -> Plan:
+    def plan(self, context: Context) -> Plan:
         """Tactics that were not applied yet and whose needs are met."""
         self.calls.append(f"plan {context.node.index}")
         done = context.written.tactics
@@ -89,15 +79,15 @@ class ScriptedAgent:
         ]
         return Plan(tuple(sorted(ideas, key=lambda idea: -(idea.predicted_gain or 0.0))), refused)
 
-    def code(self, context: CodeContext) -> Draft | Declined:
+    def code(self, context: Context, idea: Idea) -> Draft | Declined:
         """The template with the tactic's parameter and line."""
-        self.calls.append(f"code {context.node.index} {context.idea.key}")
-        tactic = self._tactics[context.idea.key]
+        self.calls.append(f"code {context.node.index} {idea.key}")
+        tactic = self._tactics[idea.key]
         if tactic.declines:
             return Declined(tactic.declines)
         return Draft(_applied(context.written, tactic), f"applied {tactic.name}", "", tactic.predicted_gain)
 
-    def debug(self, context: DebugContext) -> Draft | Declined:
+    def debug(self, context: Context, failure: Failed) -> Draft | Declined:
         """The same template without the largest value of its last parameter, while it has more than one."""
         self.calls.append(f"debug {context.node.index}")
         header = parse_header(context.written.text, Path("node"), entry=context.written.entry)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from kernelwright.problem.outcome import Failed
 from kernelwright.store.event import Idea
-from kernelwright.tree.model import Failure, Node, Tree
+from kernelwright.tree.model import Node, Tree
 
 Kind = Literal[
     "does not build",
@@ -53,7 +54,7 @@ FEW_WRONG = 0.01
 MANY_WRONG = 0.5
 
 
-def closeness(failure: Failure) -> float:
+def closeness(failure: Failed) -> float:
     """How close a failed node is to working, 0 to 1: the chance of one repair, before the run's own are known.
 
     Of wrong results the fewer elements are wrong, the nearer: a wrong edge is mended sooner than a wrong idea.
@@ -65,7 +66,7 @@ def closeness(failure: Failure) -> float:
     return _CLOSENESS.get((failure.stage, failure.reason), stage)
 
 
-def wrong_share(failure: Failure) -> float | None:
+def wrong_share(failure: Failed) -> float | None:
     """Which share of an output's elements is wrong; None where that is not what failed, or not told."""
     found = _COUNTS.search(failure.message) if failure.reason == "mismatch" else None
     if found is None or not int(found[2]):
@@ -127,7 +128,7 @@ def constraints(tree: Tree, useless: Sequence[Node] = ()) -> tuple[Prohibition, 
     return tuple(each for each in found if each is not None)
 
 
-def _kind(node: Node, failure: Failure) -> Kind:
+def _kind(node: Node, failure: Failed) -> Kind:
     if node.status == "refused":
         return "was declined"
     if failure.reason in ("crash", "timeout", "compiler-crash", "compiler-timeout", "device-error"):

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, assert_never
+from typing import Literal, assert_never, cast
 
 from kernelwright.problem.config import Value
+from kernelwright.problem.outcome import Failed, Stage
 from kernelwright.store.event import (
     ActionChosen,
     Idea,
@@ -30,17 +31,6 @@ OPEN_FAMILY = "open"
 
 Status = Literal["proposed", "working", "failed", "refused"]
 """`proposed`: not judged yet. `refused`: never built. `failed`: built or ran, and was wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a node is not working."""
-
-    stage: str
-    """A stage of an outcome, or `lint`."""
-    reason: str
-    message: str
-    log: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +72,7 @@ class Node:
     best_value: float | None = None
     """The lowest objective found, lower is better, 1 = as fast as the baseline; None: not working."""
     best_config: Mapping[str, Value] = field(default_factory=dict)
-    failure: Failure | None = None
+    failure: Failed | None = None
     tuning: _Tuning = field(default_factory=_Tuning)
     ideas: tuple[Idea, ...] = ()
     """What could be done to it, in the planner's order."""
@@ -324,7 +314,7 @@ def _proposed(event: NodeProposed) -> Node:
 def _judged(node: Node, event: NodeJudged) -> Node:
     failure = None
     if event.status != "working":
-        failure = Failure(event.stage, event.reason, event.message, event.log)
+        failure = Failed(cast("Stage", event.stage), event.reason, event.message, event.log)
     return replace(node, status=event.status, default_value=event.value, best_value=event.value, failure=failure)
 
 

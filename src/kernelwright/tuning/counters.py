@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from kernelwright import knobs
 from kernelwright.backend.base import Artifact, DeviceInfo
-from kernelwright.backend.cuda.measure.nsight_compute import KernelCounters, ProfilerFailed, why_no_counters
+from kernelwright.backend.cuda.measure.nsight_compute import ProfilerFailed, why_no_counters
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool
 from kernelwright.evaluate.builds.render import plans_by_unit, render
@@ -32,49 +32,45 @@ from kernelwright.tuning.machine import LocalMachine, Machine
 from kernelwright.tuning.settings import TuneSettings
 from kernelwright.tuning.tune import TuningProblem
 
-
-@dataclass(frozen=True, slots=True)
-class CounterReading:
-    """What could be read."""
-
-    by_workload: Mapping[str, Sequence[KernelCounters]] = field(default_factory=dict)
-    """Every kernel of the launch, in order."""
-    missing: str = ""
-    """Why counters are missing, all or some; empty: none is."""
-
-    def of_longest(self) -> dict[str, Mapping[str, float]]:
-        """By workload the counters of the kernel that takes longest."""
-        return {
-            workload: max(kernels, key=lambda each: each.values.get("time", 0.0)).values
-            for workload, kernels in self.by_workload.items()
-            if kernels
-        }
+Counters = Mapping[str, Sequence[tuple[str, Mapping[str, float]]]]
+"""By workload: every kernel of the launch, in order, with its counters by name."""
 
 
-def read_counters(run: Path, event: Evaluated, *, machine: Machine | None = None) -> CounterReading:
+def of_longest(counters: Counters) -> dict[str, Mapping[str, float]]:
+    """By workload the counters of the kernel that takes longest."""
+    return {
+        workload: max((each for _, each in kernels), key=lambda each: each.get("time", 0.0))
+        for workload, kernels in counters.items()
+        if kernels
+    }
+
+
+def read_counters(run: Path, event: Evaluated, *, machine: Machine | None = None) -> tuple[Counters, str]:
     """Counters of an evaluated candidate on every workload of its run.
+
+    Gives with them why counters are missing, all or some; empty: none is.
 
     Raises:
         StoreError, UserError: the run or its problem cannot be read, or its device is not here.
     """
     view = RunView.read(run)
     if view.started.device.get("backend") != "cuda":
-        return CounterReading(missing="hardware counters are read on CUDA devices only")
+        return {}, "hardware counters are read on CUDA devices only"
     why = why_no_counters()
     if why:
-        return CounterReading(missing=why)
+        return {}, why
     subject = TuningProblem.of_run(RunFolder.open(run, writable=False), view.started)
     device_id = str(view.started.device.get("id", "")) or None
     device = (machine or LocalMachine()).device(device_id, subject.template.language)
     settings = TuneSettings.from_record(view.started.settings)
     rendered = render(Candidate(subject.template, Config(event.config)), subject.problem, device)
     if isinstance(rendered, Failed):
-        return CounterReading(missing=rendered.message)
+        return {}, rendered.message
     scratch = make_scratch()
     try:
         artifacts = _build(rendered, device, scratch)
         if isinstance(artifacts, str):
-            return CounterReading(missing=artifacts)
+            return {}, artifacts
         cache = settings.cache_of(is_cpu=device.shares_host_cores)
         return _count_all(subject.problem, device, rendered, artifacts, scratch, is_cold=cache == "cold")
     finally:
@@ -105,8 +101,8 @@ def _count_all(
     scratch: Path,
     *,
     is_cold: bool,
-) -> CounterReading:
-    found: dict[str, Sequence[KernelCounters]] = {}
+) -> tuple[Counters, str]:
+    found: dict[str, Sequence[tuple[str, Mapping[str, float]]]] = {}
     for workload, each in zip(problem.workloads, rendered, strict=True):
         job = built_job(each, artifacts[each.unit.id])
         job = replace(job, has_local_memory=False)  # one launch, and nothing else that the profiler would count
@@ -115,8 +111,8 @@ def _count_all(
             with DeviceLock(device.lock_name):
                 found[workload.name] = count(CountJob(device, job, inputs, is_cold), scratch / "count")
         except ProfilerFailed as error:
-            return CounterReading(found, str(error))
-    return CounterReading(found)
+            return found, str(error)
+    return found, ""
 
 
 def _write_inputs(problem: Problem, workload: Workload, folder: Path) -> dict[str, Path]:

@@ -27,8 +27,9 @@ from kernelwright.errors import (
     StoreError,
     UserError,
 )
-from kernelwright.evaluate.base import BuildsAhead, MeasuringRunner, Paced, Runner
+from kernelwright.evaluate.base import MeasuringRunner, Paced, Runner
 from kernelwright.evaluate.device.probe import is_several
+from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.identity import content_id
 from kernelwright.json_text import read_json_text
 from kernelwright.problem.config import Config
@@ -351,7 +352,7 @@ class _Session:
 
         They are the ones that the search would ask for first: it knows nothing more by then.
         """
-        if not isinstance(runner, BuildsAhead) or not runner.builds_ahead:
+        if not isinstance(runner, LocalRunner) or not runner.builds_ahead:
             return ()
         evaluations = self._settings.budget.evaluations
         count = runner.capacity * self._ask_ahead(runner)
@@ -362,7 +363,7 @@ class _Session:
 
     def _ask_ahead(self, runner: Runner) -> int:
         """How many times the runner's capacity may be asked for at once: more where nothing is learnt from results."""
-        has_room = isinstance(runner, BuildsAhead) and runner.builds_ahead
+        has_room = isinstance(runner, LocalRunner) and runner.builds_ahead
         return BLIND_LOOK_AHEAD if has_room and self._settings.searcher == "random" else 1
 
     def run_again(self, runner: MeasuringRunner, view: RunView) -> TuneResult:

@@ -20,11 +20,11 @@ from types import TracebackType
 from typing import Any, Self, cast, get_args
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.errors import StoreError, UsageError
+from kernelwright.errors import EmptySpace, SpecError, StoreError, UsageError
 from kernelwright.evaluate.base import Incumbent, MeasuringRunner
 from kernelwright.evaluate.process.scratch import make_scratch, reserve
 from kernelwright.identity import content_id
-from kernelwright.optimization.nodes.proof import DefaultProof, ProofBudget, TemplateProof, constraints_of, proof_of
+from kernelwright.optimization.nodes.proof import TemplateProof, constraints_of, proof_of
 from kernelwright.optimization.nodes.run import NodeContext, NodeRun, unlimited
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Cost, Failed, Passed
@@ -189,18 +189,18 @@ class Desk:
     ) -> NodeAnswered:
         answer = NodeAnswered((), "", 0.0, socket.gethostname())
         done = proof_of(run, shared, self._original(session, request))
-        if not isinstance(done, DefaultProof):
+        if isinstance(done, SpecError | EmptySpace):
             raise done
-        if isinstance(done.outcome, Failed):
-            failed = done.outcome
+        failed, reproduction = done
+        if isinstance(failed, Failed):
             record = {"stage": failed.stage, "reason": failed.reason, "message": failed.message, "log": failed.log}
             return dataclasses.replace(answer, failure=record)
         if not run.parameters:
             return answer
-        if request.template_points is not None and not isinstance(done.reproduction, Failed):
-            budget = ProofBudget(request.template_points, request.template_seconds)
-            proof = TemplateProof(run, shared, budget, seed=shared.settings.seed).prove(done.reproduction)
-            answer = dataclasses.replace(answer, proof=_line(proof))
+        if request.template_points is not None and not isinstance(reproduction, Failed):
+            points, seconds = request.template_points, request.template_seconds
+            proof = TemplateProof(run, shared, points=points, seconds=seconds, seed=shared.settings.seed)
+            answer = dataclasses.replace(answer, proof=_line(proof.prove(reproduction)))
         elif request.proof:
             known = _event(request.proof.encode())
             if isinstance(known, TemplateProven):

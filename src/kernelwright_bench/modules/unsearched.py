@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.agent.base import CodeContext, Draft, PlanContext, Task, TemplateContext, Written
+from kernelwright.agent.base import Context, Draft, Task, TemplateContext, Written
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.written import written_template
 from kernelwright.backend.base import DeviceInfo
@@ -41,9 +41,9 @@ def by_rules(problem: Problem, plain: Template, device: DeviceInfo) -> Candidate
 
 
 def _next(agent: RulesAgent, task: Task, written: Written) -> Draft | None:
-    for idea in agent.plan(PlanContext(task, Tree(), _PLAIN, written)).ideas:
+    for idea in agent.plan(Context(task, Tree(), _PLAIN, written)).ideas:
         if (idea.predicted_gain or 1.0) > WORTH:
-            done = agent.code(CodeContext(task, Tree(), _PLAIN, written, idea))
+            done = agent.code(Context(task, Tree(), _PLAIN, written), idea)
             if isinstance(done, Draft):
                 return done
     return None

@@ -15,13 +15,11 @@ from typing import Any, TypeVar
 from kernelwright.agent.base import (
     GIVEN_UP,
     AnalyseContext,
-    CodeContext,
-    DebugContext,
+    Context,
     Declined,
     Draft,
     Finding,
     Plan,
-    PlanContext,
     Task,
     TemplateContext,
     Written,
@@ -29,14 +27,7 @@ from kernelwright.agent.base import (
 from kernelwright.agent.model.anchors import Malformed, Region, anchored
 from kernelwright.agent.model.briefing import Briefer
 from kernelwright.agent.model.cleaning import cleaned_log, cleaned_message
-from kernelwright.agent.model.context import (
-    MOST_LOG_CHARACTERS,
-    STAGE_WORDS,
-    UNPLANNED,
-    Briefing,
-    EvidenceOf,
-    SourceOf,
-)
+from kernelwright.agent.model.context import MOST_LOG_CHARACTERS, STAGE_WORDS, UNPLANNED, EvidenceOf, SourceOf
 from kernelwright.agent.model.drafting import body_of, drafted, with_defaults
 from kernelwright.agent.model.limits import limits_words
 from kernelwright.agent.model.prompting import filled, system_prompt
@@ -45,7 +36,6 @@ from kernelwright.agent.model.replies import (
     FAMILIES,
     MOST_CHARACTERS,
     Claim,
-    GivenUp,
     PlanReply,
     claims_of,
     direct_plan_of,
@@ -59,6 +49,7 @@ from kernelwright.agent.rules.landscape import findings
 from kernelwright.errors import ModelBudgetSpent, ModelRefused, ModelReplyMalformed
 from kernelwright.llm.base import ChatModel, ChatRequest, Message, Reply, shortened
 from kernelwright.llm.recorded import ReplayedModel
+from kernelwright.problem.outcome import Failed
 from kernelwright.store.event import Idea
 from kernelwright.template.header import header_toml, parse_header
 from kernelwright.tree.model import OPEN_FAMILY, Node, Tree, free_key
@@ -98,7 +89,7 @@ class _Asking:
     role: RoleName
     prompt: str
     language: str
-    briefing: Briefing
+    shared_characters: int
     """Where the prompt begins."""
     node: Node | None = None
     schema: Mapping[str, Any] | None = None
@@ -143,7 +134,7 @@ class ModelAgent:
 
     # -- the roles -----------------------------------------------------------------------------------------------
 
-    def plan(self, context: PlanContext) -> Plan:
+    def plan(self, context: Context) -> Plan:
         """One idea, and the chance to plan again when it has been tried."""
         idea = self._planned(context)
         if isinstance(idea, Declined):
@@ -151,26 +142,26 @@ class ModelAgent:
         again = [self._again(context.node, idea, place) for place in range(1, MORE_IDEAS + 1)]
         return Plan((idea, *again))
 
-    def code(self, context: CodeContext) -> Draft | Declined:
+    def code(self, context: Context, idea: Idea) -> Draft | Declined:
         """The idea carried out between its anchors; an idea that is still open is planned first."""
-        idea, task, written, node = context.idea, context.task, context.written, context.node
+        task, written, node = context.task, context.written, context.node
         if idea.family == OPEN_FAMILY:
-            planned = self._planned(PlanContext(task, context.tree, node, written, sample=context.sample))
+            planned = self._planned(Context(task, context.tree, node, written, sample=context.sample))
             if isinstance(planned, Declined):
                 return planned
             told = f"{planned.key.replace('-', ' ')}: {planned.instruction}"
-            idea = replace(planned, key=context.idea.key, instruction=told if planned.text else planned.instruction)
+            idea = replace(planned, key=idea.key, instruction=told if planned.text else planned.instruction)
         if idea.text:
             made = replace(written, text=idea.text, tactics=(*written.tactics, idea.key), properties=())
             return Draft(made, idea.instruction[:MOST_EXPLANATION], idea.because, idea.predicted_gain)
         body = body_of(written)
         region = (Region(idea.first_line, idea.last_line) if idea.first_line else Region.whole(body)).clipped(body)
         is_whole = self._settings.is_direct or region == Region.whole(body)
-        briefing = self._briefer.of_node(task, written, context.tree, node, "code")
+        briefing, shared = self._briefer.of_node(task, written, context.tree, node, "code")
         written = self._at_its_best(written, node)
         prompt = self._filled(
             "code",
-            context=briefing.text,
+            context=briefing,
             key=idea.key,
             instruction=idea.instruction,
             because=idea.because,
@@ -180,21 +171,21 @@ class ModelAgent:
             header=header_toml(written.text),
             limits=self._limits("code"),
         )
-        asking = _Asking("code", prompt, written.language, briefing, node, sample=context.sample)
+        asking = _Asking("code", prompt, written.language, shared, node, sample=context.sample)
         draft = self._draft(asking, task, written, region, tactic=idea.key)
         if isinstance(draft, Declined):
             return draft
         told = draft.explanation or idea.instruction[:MOST_EXPLANATION]
         return replace(draft, explanation=told, because=idea.because, predicted_gain=idea.predicted_gain)
 
-    def debug(self, context: DebugContext) -> Draft | Declined:
+    def debug(self, context: Context, failure: Failed) -> Draft | Declined:
         """The failed source mended."""
-        written, failure, body = context.written, context.failure, body_of(context.written)
+        written, body = context.written, body_of(context.written)
         region = Region.whole(body)
-        briefing = self._briefer.of_node(context.task, written, context.tree, context.node, "debug")
+        briefing, shared = self._briefer.of_node(context.task, written, context.tree, context.node, "debug")
         prompt = self._filled(
             "debug",
-            context=briefing.text,
+            context=briefing,
             instruction=context.node.instruction,
             stage=failure.stage,
             meaning=STAGE_WORDS.get(failure.stage, "it does not work"),
@@ -206,22 +197,22 @@ class ModelAgent:
             header=header_toml(written.text),
             limits=self._limits("debug"),
         )
-        asking = _Asking("debug", prompt, written.language, briefing, context.node, sample=context.sample)
+        asking = _Asking("debug", prompt, written.language, shared, context.node, sample=context.sample)
         return self._draft(asking, context.task, written, region)
 
     def template(self, context: TemplateContext) -> Draft | Declined:
         """The source with literals and choices lifted into parameters, each with its reason."""
         written, body = context.written, body_of(context.written)
         region = Region.whole(body)
-        briefing = self._briefer.of_source(context.task, written)
+        briefing, shared = self._briefer.of_source(context.task, written)
         prompt = filled(
             "template",
-            context=briefing.text,
+            context=briefing,
             source=body,
             header=header_toml(written.text),
             limits=self._limits("template"),
         )
-        asking = _Asking("template", prompt, written.language, briefing, context.node)
+        asking = _Asking("template", prompt, written.language, shared, context.node)
         return self._draft(asking, context.task, written, region, tactic="template", check=_require_reasons)
 
     def analyse(self, context: AnalyseContext) -> tuple[Finding, ...]:
@@ -231,10 +222,10 @@ class ModelAgent:
         if not self._settings.analyses or passed < LEAST_OBSERVATIONS:
             return found
         evidence = self._briefer.analysis_evidence(context, found)
-        briefing = self._briefer.of_analysis(context)
+        briefing, shared = self._briefer.of_analysis(context)
         prompt = filled(
             "analyse",
-            context=briefing.text,
+            context=briefing,
             evidence="\n".join(f"{label}: {text}" for label, text in evidence.items()),
             count=str(MOST_CLAIMS),
             limits=self._limits("analyse"),
@@ -244,7 +235,7 @@ class ModelAgent:
         def read(reply: Reply) -> tuple[Claim, ...]:
             return claims_of(reply, labels)
 
-        asking = _Asking("analyse", prompt, context.node.language, briefing, context.node, ANALYSIS_SCHEMA)
+        asking = _Asking("analyse", prompt, context.node.language, shared, context.node, ANALYSIS_SCHEMA)
         claims = self._ask(asking, read)
         if isinstance(claims, Declined):
             return found
@@ -256,14 +247,14 @@ class ModelAgent:
 
     # -- planning ------------------------------------------------------------------------------------------------
 
-    def _planned(self, context: PlanContext) -> Idea | Declined:
+    def _planned(self, context: Context) -> Idea | Declined:
         written, node = context.written, context.node
         body = body_of(written)
-        briefing = self._briefer.of_node(context.task, written, context.tree, node, "plan")
+        briefing, shared = self._briefer.of_node(context.task, written, context.tree, node, "plan")
         is_direct = self._settings.is_direct
         prompt = self._filled(
             "plan",
-            context=briefing.text,
+            context=briefing,
             source=body,
             header=header_toml(self._at_its_best(written, node).text),
             families=", ".join(FAMILIES),
@@ -273,18 +264,18 @@ class ModelAgent:
 
         texts: dict[str, str] = {}
 
-        def read(reply: Reply) -> PlanReply | GivenUp:
+        def read(reply: Reply) -> PlanReply | str:
             plan = direct_plan_of(reply) if is_direct else plan_of(reply, count)
             coded = written_with(plan, reply, entry=written.entry) if isinstance(plan, PlanReply) else None
             texts["whole"] = self._whole(coded, context) if coded is not None else ""
             return plan
 
-        asking = _Asking("plan", prompt, written.language, briefing, node, sample=context.sample)
+        asking = _Asking("plan", prompt, written.language, shared, node, sample=context.sample)
         plan = self._ask(asking, read)
         if isinstance(plan, Declined):
             return plan
-        if isinstance(plan, GivenUp):
-            return Declined(plan.give_up, has_no_plan=True)
+        if isinstance(plan, str):
+            return Declined(plan, has_no_plan=True)
         return Idea(
             key=_free(plan.key, context.tree, node),
             family=plan.family,
@@ -297,7 +288,7 @@ class ModelAgent:
             text=texts["whole"],
         )
 
-    def _whole(self, reply: Reply, context: PlanContext) -> str:
+    def _whole(self, reply: Reply, context: Context) -> str:
         """The whole template that came with a plan.
 
         Raises:
@@ -346,10 +337,10 @@ class ModelAgent:
     ) -> Draft | Declined:
         original = _original(task, written)
 
-        def read(reply: Reply) -> Draft | GivenUp:
+        def read(reply: Reply) -> Draft | str:
             reason = given_up(reply)
             if reason is not None:
-                return GivenUp(give_up=reason)
+                return reason
             made = drafted(reply, task=task, written=written, region=region, tactic=tactic, original=original)
             if self._settings.is_direct:
                 _refuse_parameters(made, written)
@@ -358,7 +349,7 @@ class ModelAgent:
             return Draft(made, prose(reply.text)[:MOST_EXPLANATION])
 
         result = self._ask(asking, read)
-        return Declined(result.give_up) if isinstance(result, GivenUp) else result
+        return Declined(result) if isinstance(result, str) else result
 
     def _ask(self, asking: _Asking, read: Callable[[Reply], _T]) -> _T | Declined:
         """What `read` makes of a reply; a complaint of it goes back to the model."""
@@ -375,7 +366,7 @@ class ModelAgent:
                 effort=settings.effort,
                 max_tokens=settings.max_tokens,
                 schema=asking.schema,
-                shared_characters=asking.briefing.shared_characters,
+                shared_characters=asking.shared_characters,
                 sample=asking.sample,
                 seed=self._settings.seed,
                 node=asking.node.index if asking.node is not None else 0,

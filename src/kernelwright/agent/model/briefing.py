@@ -8,9 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
-from kernelwright.agent.base import AnalyseContext, Finding, Plan, PlanContext, Task, Written
+from kernelwright.agent.base import AnalyseContext, Context, Finding, Plan, Task, Written
 from kernelwright.agent.model.context import (
-    Briefing,
     EvidenceOf,
     Section,
     SourceOf,
@@ -54,11 +53,11 @@ class Briefer:
     source_of: SourceOf | None = None
     evidence_of: EvidenceOf | None = None
 
-    def of_source(self, task: Task, written: Written) -> Briefing:
+    def of_source(self, task: Task, written: Written) -> tuple[str, int]:
         """For a source that stands alone."""
         return briefed(self._static(task, written), [], tokens=self.settings.context_tokens)
 
-    def of_node(self, task: Task, written: Written, tree: Tree, node: Node, role: WindowRole) -> Briefing:
+    def of_node(self, task: Task, written: Written, tree: Tree, node: Node, role: WindowRole) -> tuple[str, int]:
         """For a node in its tree: failures, history, a window of other nodes, and where the node stands.
 
         Who codes carries out what was decided from all that, and is told of failures alone, unless as published.
@@ -95,7 +94,7 @@ class Briefer:
         asked_at = node if role == "plan" else None
         return window_sections(tree, chosen, known, self.evidence_of, below=below, asked_at=asked_at)
 
-    def of_analysis(self, context: AnalyseContext) -> Briefing:
+    def of_analysis(self, context: AnalyseContext) -> tuple[str, int]:
         """For an analysis, which sees no source."""
         return briefed([task_section(context.task), device_section(context.task)], [])
 
@@ -178,7 +177,7 @@ class Briefer:
 
 def _by_rules(task: Task, tree: Tree, node: Node, written: Written) -> Plan:
     """What the library of tactics says of a source."""
-    return RulesAgent().plan(PlanContext(task, tree, node, written))
+    return RulesAgent().plan(Context(task, tree, node, written))
 
 
 def pattern_of(task: Task, written: Written) -> str:

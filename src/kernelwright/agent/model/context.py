@@ -155,21 +155,12 @@ def fitted(sections: Iterable[Section], *, tokens: int = DEFAULT_TOKENS) -> str:
     return "\n\n".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Briefing:
-    """A context as it stands at the beginning of a prompt."""
-
-    text: str
-    shared_characters: int
-    """How much of its beginning other requests of the run have too: up to the first section that changes."""
-
-
-def briefed(static: Sequence[Section], dynamic: Sequence[Section], *, tokens: int = DEFAULT_TOKENS) -> Briefing:
+def briefed(static: Sequence[Section], dynamic: Sequence[Section], *, tokens: int = DEFAULT_TOKENS) -> tuple[str, int]:
     """The sections, those that never change within a run first; see `fitted`."""
     text = fitted([*static, *dynamic], tokens=tokens)
     titles = [*(each.title for each in dynamic), _DIGEST_TITLE]
     starts = [start for start in (text.find(f"## {title}\n") for title in titles) if start >= 0]
-    return Briefing(text, min(starts, default=len(text)))
+    return text, min(starts, default=len(text))
 
 
 # -- facts

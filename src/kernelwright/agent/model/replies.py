@@ -244,7 +244,7 @@ MOST_GAIN = 200.0
 _TIMES = re.compile(r"\s*(about|~|≈)?\s*(?P<number>\d+(\.\d+)?)\s*(x|×|times)\s*", re.IGNORECASE)
 
 
-class WishedParameter(BaseModel):
+class _WishedParameter(BaseModel):
     """A number that a plan leaves to the search."""
 
     model_config = ConfigDict(extra="ignore")
@@ -268,7 +268,7 @@ class PlanReply(BaseModel):
     family: str = "other"
     instruction: str = Field(min_length=1, max_length=4000)
     indexing: str = Field(default="unchanged", max_length=3000)
-    parameters: list[WishedParameter] = Field(default_factory=list, max_length=12)
+    parameters: list[_WishedParameter] = Field(default_factory=list, max_length=12)
     because: str = Field(default="", max_length=1500)
     risk: str = Field(default="", max_length=1000)
     predicted_gain: float = Field(gt=0.1, le=MOST_GAIN)
@@ -340,7 +340,7 @@ class AnalysisReply(BaseModel):
     claims: list[Claim]
 
 
-class GivenUp(BaseModel):
+class _GivenUp(BaseModel):
     """A role's answer that it does not do what it was asked."""
 
     model_config = ConfigDict(extra="ignore")
@@ -374,25 +374,25 @@ ANALYSIS_SCHEMA: Mapping[str, Any] = _strict(
 """An analysis's shape."""
 
 
-def direct_plan_of(reply: Reply) -> PlanReply | GivenUp:
-    """The plan in a reply for a whole kernel, without parameters.
+def direct_plan_of(reply: Reply) -> PlanReply | str:
+    """The plan in a reply for a whole kernel, without parameters, or why its role gives up.
 
     Raises:
         Malformed: a field is missing or wrong.
     """
     data = {name: value for name, value in object_of(reply).items() if name not in _OF_PARTS}
-    return _validated(GivenUp, data) if _gives_up(data) else _validated(PlanReply, data)
+    return _validated(_GivenUp, data).give_up if _gives_up(data) else _validated(PlanReply, data)
 
 
-def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:
-    """The plan in a reply for a source of `line_count` lines.
+def plan_of(reply: Reply, line_count: int) -> PlanReply | str:
+    """The plan in a reply for a source of `line_count` lines, or why its role gives up.
 
     Raises:
         Malformed: a field is missing or wrong.
     """
     data = object_of(reply)
     if _gives_up(data):
-        return _validated(GivenUp, data)
+        return _validated(_GivenUp, data).give_up
     plan = _validated(PlanReply, data)
     if (plan.first_line or plan.last_line) and not 1 <= plan.first_line <= plan.last_line <= line_count:
         raise Malformed(
@@ -439,7 +439,7 @@ def given_up(reply: Reply) -> str | None:
         return None
     try:
         data = object_of(reply)
-        return _validated(GivenUp, data).give_up if _gives_up(data) else None
+        return _validated(_GivenUp, data).give_up if _gives_up(data) else None
     except Malformed:
         return None
 

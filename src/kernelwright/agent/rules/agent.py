@@ -13,13 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from kernelwright.agent.base import (
     AnalyseContext,
-    CodeContext,
-    DebugContext,
+    Context,
     Declined,
     Draft,
     Finding,
     Plan,
-    PlanContext,
     Task,
     TemplateContext,
     Written,
@@ -28,6 +26,7 @@ from kernelwright.agent.rules.defaults import smaller_defaults
 from kernelwright.agent.rules.landscape import findings
 from kernelwright.agent.rules.subjects import entries_of, key_of, subject_of, written_of
 from kernelwright.errors import InfrastructureError, SpecError
+from kernelwright.problem.outcome import Failed
 from kernelwright.store.event import Idea
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Tactic
 from kernelwright.tactics.registry import TACTICS
@@ -74,7 +73,7 @@ class RulesAgent:
 
     # -- the roles -----------------------------------------------------------------------------------------------
 
-    def plan(self, context: PlanContext) -> Plan:
+    def plan(self, context: Context) -> Plan:
         """Every tactic that applies to a kernel of the template, by what it promises; the reasons of the others."""
         known = self._plans.pop(context.written, None)
         return known if known is not None else self._planned(context.task, context.written)
@@ -102,9 +101,9 @@ class RulesAgent:
         ideas.sort(key=lambda idea: -(idea.promise or idea.predicted_gain or 1.0))  # stable: the registry's order
         return Plan(tuple(ideas), refused)
 
-    def code(self, context: CodeContext) -> Draft | Declined:
+    def code(self, context: Context, idea: Idea) -> Draft | Declined:
         """The tactic's rewrite, with what lifting still finds."""
-        name, _, entry = context.idea.key.partition("@")
+        name, _, entry = idea.key.partition("@")
         tactic = next((each for each in self._tactics if each.name == name), None)
         if tactic is None:
             return Declined(f"there is no tactic {name!r} in this version")
@@ -121,9 +120,8 @@ class RulesAgent:
             written = lifted.written
         return Draft(written, result.explanation, result.effect.because, result.effect.factor)
 
-    def debug(self, context: DebugContext) -> Draft | Declined:
+    def debug(self, context: Context, failure: Failed) -> Draft | Declined:
         """Smaller defaults where resources were missing; else the tactic is withdrawn."""
-        failure = context.failure
         if failure.stage in ("resources", "launch"):
             text = smaller_defaults(context.written.text, context.task, context.written.entry)
             if text is not None:

@@ -19,7 +19,7 @@ from kernelwright.backend.base import (
     StateVariable,
 )
 from kernelwright.backend.cuda.compile.build import compile_unit, read_resources
-from kernelwright.backend.cuda.compile.triton_build import TritonBuilt, compile_triton
+from kernelwright.backend.cuda.compile.triton_build import compile_triton
 from kernelwright.backend.cuda.cubin_state import read_cubin
 from kernelwright.backend.cuda.driver import find_devices, toolchain_id, why_unavailable
 from kernelwright.backend.cuda.measure.cupti import load_cupti
@@ -62,18 +62,17 @@ def _add_thread_limit(figures: dict[str, float], device: DeviceInfo) -> None:
         figures["max_threads_per_block"] = float(limit)
 
 
-def _check_threads(entry: str, built: TritonBuilt, figures: Mapping[str, float]) -> None:
+def _check_threads(entry: str, threads: int, figures: Mapping[str, float], log: str) -> None:
     """Refuse more threads than have registers: Triton may add warps of its own to those that are asked for.
 
     Raises:
         BuildFailed: there are more.
     """
-    threads = built.launch.threads
     if threads > figures.get("max_threads_per_block", threads):
         raise BuildFailed(
             f"{entry!r} has {threads} threads in a block; with its {figures['registers_per_thread']:.0f} registers "
             f"{figures['max_threads_per_block']:.0f} can run",
-            built.log,
+            log,
             limit="too-many-threads",
         )
 
@@ -120,7 +119,7 @@ class CudaBackend(Backend):
             (folder / name).write_bytes(built.cubin)
             resources[entry] = dict(built.figures)
             _add_thread_limit(resources[entry], device)
-            _check_threads(entry, built, resources[entry])
+            _check_threads(entry, built.launch.threads, resources[entry], built.log)
             launches[entry] = {"file": name, "launch": built.launch.written()}
             images.append(built.cubin)
             state.append(_state(built.cubin))

@@ -158,19 +158,19 @@ class Binder:
         self, module: CudaModule, step: PlanStep, buffers: Mapping[str, BoundBuffer]
     ) -> list[Callable[[], None]]:
         fills = []
-        for constant in step.constants:
+        for variable, constant in step.constants:
             try:
-                target, size = module.variable(constant.variable)
+                target, size = module.variable(variable)
             except DriverCallFailed:
                 raise LaunchFailed(
                     "invalid-arguments",
-                    f"the module of {step.entry!r} has no variable {constant.variable!r} to fill from "
+                    f"the module of {step.entry!r} has no variable {variable!r} to fill from "
                     f"{constant.name!r}: is it a __constant__ at global scope, and used?",
                 ) from None
             if constant.byte_count > size:
                 raise LaunchFailed(
                     "invalid-arguments",
-                    f"{constant.name!r} has {constant.byte_count:,} bytes, but {constant.variable!r} of "
+                    f"{constant.name!r} has {constant.byte_count:,} bytes, but {variable!r} of "
                     f"{step.entry!r} holds {size:,}",
                 )
             bound = buffers[constant.name]

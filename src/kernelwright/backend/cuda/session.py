@@ -100,7 +100,7 @@ class CudaSession(DeviceSession):
 
     def read_state(self) -> DeviceReading | None:
         """By NVML, where it is installed."""
-        return self._meter.read() if self._meter is not None else None
+        return self._meter() if self._meter is not None else None
 
     def measure_ceilings(self) -> dict[str, float]:
         """Bandwidth of memory and cache, and the rate of each arithmetic pipe."""
@@ -397,7 +397,7 @@ class CudaSession(DeviceSession):
         """The launch laid out for the driver; the same launch on the same memory gets the same one again."""
         step = launch.step
         used = [launch.buffers[each.name] for each in step.arguments if isinstance(each, BufferArgument)]
-        used += [launch.buffers[each.name] for each in step.constants]
+        used += [launch.buffers[each.name] for _, each in step.constants]
         addresses = (bound.buffer.address + bound.offset_bytes for bound in used)
         key = (id(launch.module), id(launch.step), *addresses)
         known = self._bound.get(key)

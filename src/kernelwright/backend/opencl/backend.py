@@ -73,7 +73,7 @@ class OpenclBackend(Backend):
 
     def devices(self) -> Sequence[DeviceInfo]:
         """All devices of all platforms; GPUs first."""
-        return tuple(found.info for found in find_devices())
+        return tuple(info for info, _ in find_devices())
 
     def toolchain_id(self, device: DeviceInfo) -> str:
         """From the device's description alone, so that the parent can ask."""
@@ -151,13 +151,13 @@ class OpenclBackend(Backend):
 
     def open(self, device: DeviceInfo) -> OpenclSession:
         """Open the device in this process."""
-        return OpenclSession(find_device(device.id))
+        return OpenclSession(*find_device(device.id))
 
     def _target(self, device: DeviceInfo) -> Target:
         """The device opened for building, once in a process."""
         if device.id not in self._targets:
             cl = load_pyopencl()
-            handle = find_device(device.id).handle
+            _, handle = find_device(device.id)
             try:
                 self._targets[device.id] = Target(cl, cl.Context([handle]), handle)
             except cl.Error as error:

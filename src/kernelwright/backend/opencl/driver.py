@@ -9,7 +9,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -32,14 +31,6 @@ _NO_DRIVER = -1001
 _POCL_PLATFORM = "Portable Computing Language"
 _SIMULATOR_PLATFORMS = frozenset({"Oclgrind"})
 _LOCAL_MEMORY_EMULATED = 0x2  # CL_GLOBAL: local memory is ordinary memory
-
-
-@dataclass(frozen=True, slots=True)
-class FoundDevice:
-    """A device with the driver's own handle of it."""
-
-    info: DeviceInfo
-    handle: Any
 
 
 def load_pyopencl() -> ModuleType:
@@ -103,14 +94,14 @@ def why_unavailable() -> str | None:
     return None
 
 
-def find_devices() -> tuple[FoundDevice, ...]:
-    """All devices, best first: GPUs, then CPUs, then simulators.
+def find_devices() -> tuple[tuple[DeviceInfo, Any], ...]:
+    """All devices with the driver's handle, best first: GPUs, then CPUs, then simulators.
 
     Raises:
         MissingDependency: pyopencl is not installed.
     """
     cl = load_pyopencl()
-    found: list[FoundDevice] = []
+    found: list[tuple[DeviceInfo, Any]] = []
     taken: dict[str, int] = {}
     for platform in _platforms(cl):
         slug = platform_slug(platform.name, platform.version)
@@ -122,21 +113,21 @@ def find_devices() -> tuple[FoundDevice, ...]:
             kind: Literal["cpu", "gpu"] = "cpu" if handle.type & cl.device_type.CPU else "gpu"
             index = counts.get(kind, 0)
             counts[kind] = index + 1
-            found.append(FoundDevice(_describe(cl, platform, handle, kind, f"opencl:{slug}:{kind}{index}"), handle))
-    return tuple(sorted(found, key=_preference))
+            found.append((_describe(cl, platform, handle, kind, f"opencl:{slug}:{kind}{index}"), handle))
+    return tuple(sorted(found, key=lambda each: _preference(each[0])))
 
 
-def find_device(device_id: str) -> FoundDevice:
-    """The device of that id.
+def find_device(device_id: str) -> tuple[DeviceInfo, Any]:
+    """The device of that id, with the driver's handle.
 
     Raises:
         InfrastructureError: it is not there any more.
     """
     found = find_devices()
-    for each in found:
-        if each.info.id == device_id:
-            return each
-    there = ", ".join(each.info.id for each in found) or "none"
+    for info, handle in found:
+        if info.id == device_id:
+            return info, handle
+    there = ", ".join(info.id for info, _ in found) or "none"
     raise InfrastructureError(f"the device {device_id!r} is not here any more; OpenCL offers: {there}")
 
 
@@ -173,8 +164,7 @@ def _platforms(cl: ModuleType) -> list[Any]:
         raise InfrastructureError(f"the OpenCL loader failed: {error}") from error
 
 
-def _preference(found: FoundDevice) -> tuple[bool, bool, int]:
-    info = found.info
+def _preference(info: DeviceInfo) -> tuple[bool, bool, int]:
     return (
         info.facts["platform"] in _SIMULATOR_PLATFORMS,
         info.kind == "cpu",

@@ -39,7 +39,7 @@ from kernelwright.backend.opencl.build import (
 from kernelwright.backend.opencl.cpu.memory import CpuMemory
 from kernelwright.backend.opencl.cpu.pocl_objects import ProgramObjects
 from kernelwright.backend.opencl.cpu.process_calls import thread_times_s
-from kernelwright.backend.opencl.driver import FoundDevice, is_pocl, load_pyopencl, pocl_cache
+from kernelwright.backend.opencl.driver import is_pocl, load_pyopencl, pocl_cache
 from kernelwright.backend.opencl.errors import launch_error, machine_error
 from kernelwright.backend.opencl.helpers import ARITHMETIC, CHAINS, HELPER_BLOCK, Helpers
 from kernelwright.backend.redraw import (
@@ -117,20 +117,21 @@ class OpenclSession(DeviceSession):
     alignment_bytes: ClassVar[int] = 512
     """The strictest CL_DEVICE_MEM_BASE_ADDR_ALIGN known: 4096 bits, on NVIDIA."""
 
-    def __init__(self, found: FoundDevice) -> None:
+    def __init__(self, device: DeviceInfo, handle: Any) -> None:
+        """`handle`: the driver's, of the device."""
         self._cl: ModuleType = load_pyopencl()
-        self._device: DeviceInfo = found.info
+        self._device = device
         cl = self._cl
         try:
-            context = cl.Context([found.handle])
+            context = cl.Context([handle])
             self._queue = cl.CommandQueue(context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         except cl.Error as error:
-            raise machine_error(error, f"opening {found.info.id}") from error
-        self._target = Target(cl, context, found.handle)
+            raise machine_error(error, f"opening {device.id}") from error
+        self._target = Target(cl, context, handle)
         self._bound: dict[tuple[object, ...], _BoundKernel] = {}
         self._cpu = (
-            CpuMemory(is_pocl=is_pocl(found.info), has_pool=str(found.handle.name).startswith("pthread"))
-            if found.info.kind == "cpu"
+            CpuMemory(is_pocl=is_pocl(device), has_pool=str(handle.name).startswith("pthread"))
+            if device.kind == "cpu"
             else None
         )
         self._helpers = Helpers(self._target, self._queue, self._device)

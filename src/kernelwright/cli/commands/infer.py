@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from kernelwright.errors import SpecError, UsageError
-from kernelwright.evaluate.judge.trial_launch import TrialLaunches
+from kernelwright.evaluate.judge.trial_launch import trial_launches
 from kernelwright.infer.finite import with_finite_results
 from kernelwright.infer.inference import Given, infer, split_kernel
 from kernelwright.infer.model import Inferred, InferredArgument
@@ -106,17 +106,17 @@ def _fitting(said: KernelWords, inferred: Inferred) -> tuple[Inferred, float | N
     if not inferred.guessed_sizes:
         return inferred, None
     launch_s: float | None = None
-    with tempfile.TemporaryDirectory(prefix="kernelwright-sizes-") as staged, TrialLaunches(Path(staged)) as trials:
+    with tempfile.TemporaryDirectory(prefix="kernelwright-sizes-") as staged, trial_launches(Path(staged)) as launch:
         for number in range(MOST_TRIALS):
             folder = Path(staged) / f"problem-{number}"
             files, _ = files_of(inferred)
             check_loads(inferred.file, inferred.entry, files)
             write_files(folder, files)
-            trial = trials.launch(folder / "problem.toml")
-            if trial is None:
+            launched = launch(folder / "problem.toml")
+            if launched is None:
                 return inferred, None
-            most_bytes = (trial.memory_bytes or 4 * inferred.array_bytes) * MEMORY_SHARE
-            launch_s = trial.launch_s
+            launch_s, memory_bytes = launched
+            most_bytes = (memory_bytes or 4 * inferred.array_bytes) * MEMORY_SHARE
             too_much = max(launch_s / MOST_LAUNCH_S, inferred.array_bytes / most_bytes)
             if too_much <= 1.0:
                 break

@@ -31,9 +31,9 @@ from kernelwright.cli.output.tables import (
 )
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.insights.attempts import figures_of
-from kernelwright.insights.forecast import Prospect, prospect_of
+from kernelwright.insights.forecast import prospect_of, prospect_text
 from kernelwright.insights.run_summary import finding_words
-from kernelwright.insights.spending import RunSpending, spending_of
+from kernelwright.insights.spending import spending_of
 from kernelwright.insights.step_table import fastest_run_id, told_path, told_total
 from kernelwright.insights.verdict_words import caveats, counted, tree_verdict_text, tried_count
 from kernelwright.llm.account import Account
@@ -43,6 +43,7 @@ from kernelwright.optimization.roles_file import read_roles
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.remote.runners import absolute
 from kernelwright.results.optimize_result import OptimizeResult, PathStep
+from kernelwright.search.base import ExpectedGain
 from kernelwright.tree.model import Node
 from kernelwright.tuning.settings import TuneSettings, parse_budget
 from kernelwright.tuning.time_spent import time_words
@@ -266,16 +267,18 @@ def print_optimized(result: OptimizeResult, console: Console) -> None:
     if account is not None:
         console.print(_account_text(account), highlight=False, markup=False)
     if result.folder is not None:
-        console.print(_device_text(spending_of(result.folder)), highlight=False, markup=False)
+        console.print(spending_of(result.folder).device_text, highlight=False, markup=False)
     if spent := time_words(result.view):
         console.print(spent, highlight=False, markup=False)
     prospect = _prospect(result)
     if prospect is not None and result.fastest is not None:
-        console.print(f"going on with node {result.fastest.index}: {prospect.text}", highlight=False, markup=False)
+        console.print(
+            f"going on with node {result.fastest.index}: {prospect_text(*prospect)}", highlight=False, markup=False
+        )
     print_verdict(tree_verdict_text(result), result.view, console)
 
 
-def _prospect(result: OptimizeResult) -> Prospect | None:
+def _prospect(result: OptimizeResult) -> tuple[float, ExpectedGain] | None:
     """What a longer search of the fastest node's parameters would have brought; None where it has no run of its own."""
     fastest = result.fastest
     if fastest is None:
@@ -342,7 +345,7 @@ def optimize_summary(result: OptimizeResult) -> dict[str, Any]:
         "prospect": prospect_data(_prospect(result)),
         "attempts": figures_of(result).as_data(),
         "model": _account_data(account_of(view.folder) if view.folder else None),
-        "spending": _spending_data(spending_of(view.folder)) if view.folder else None,
+        "spending": spending_of(view.folder).as_data() if view.folder else None,
     }
 
 
@@ -409,33 +412,6 @@ def _account_text(account: Account) -> str:
     cached = f" ({total.cached_tokens} from the cache)" if total.cached_tokens else ""
     tokens = f"{total.input_tokens} tokens in{cached}, {total.output_tokens} out"
     return f"model: {answered}{failed}; {tokens}; {cost}; {total.seconds:.0f} s of waiting"
-
-
-def _device_text(spending: RunSpending) -> str:
-    """What evaluations have cost, all together and by who proposed."""
-    total = spending.total
-    roles = ", ".join(f"{role} {each.device_s:.0f} s" for role, each in spending.by_role.items() if each.evaluations)
-    whose = f" ({roles})" if roles else ""
-    return f"device: {total.device_s:.0f} s of checks and timing{whose}; {total.build_s:.0f} s of compilers"
-
-
-def _spending_data(spending: RunSpending) -> dict[str, Any]:
-    """By role and node, for a script; money is null where a price is not known."""
-    parts = {"all": spending.total, **spending.by_role, **{f"node {n}": each for n, each in spending.by_node.items()}}
-    return {
-        name: {
-            "requests": each.model.requests,
-            "input_tokens": each.model.input_tokens,
-            "output_tokens": each.model.output_tokens,
-            "cost_usd": each.model.cost_usd,
-            "model_s": each.model.seconds,
-            "device_s": each.device_s,
-            "build_s": each.build_s,
-            "evaluations": each.evaluations,
-            "attempts": each.attempts,
-        }
-        for name, each in parts.items()
-    }
 
 
 def _account_data(account: Account | None) -> dict[str, Any] | None:

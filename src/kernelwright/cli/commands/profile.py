@@ -18,7 +18,7 @@ from kernelwright.errors import UsageError
 from kernelwright.problem.outcome import Passed
 from kernelwright.roofline.profile import WorkloadProfile, profile_lines, profile_of
 from kernelwright.store.view import RunView
-from kernelwright.tuning.counters import CounterReading, read_counters
+from kernelwright.tuning.counters import Counters, of_longest, read_counters
 
 
 def run_profile(run: Path, wanted: str, *, is_json: bool, reads_counters: bool) -> int:
@@ -34,10 +34,10 @@ def run_profile(run: Path, wanted: str, *, is_json: bool, reads_counters: bool) 
             f"candidate {event.candidate_id} failed at {event.outcome.stage}, so there is nothing to profile",
             hint=f"`kernelwright show candidate {shlex.quote(str(run))} {wanted}` has its log",
         )
-    reading = read_counters(run, event) if reads_counters else CounterReading(missing="not asked for")
-    profiles = profile_of(view.started, event.outcome, reading.of_longest())
+    counters, missing = read_counters(run, event) if reads_counters else ({}, "not asked for")
+    profiles = profile_of(view.started, event.outcome, of_longest(counters))
     if is_json:
-        typer.echo(json.dumps(_as_data(event.candidate_id, profiles, reading), indent=2))
+        typer.echo(json.dumps(_as_data(event.candidate_id, profiles, counters, missing), indent=2))
         return 0
     console = open_console()
 
@@ -48,12 +48,12 @@ def run_profile(run: Path, wanted: str, *, is_json: bool, reads_counters: bool) 
     for profile in profiles:
         for text in profile_lines(profile):
             line(text)
-        for kernel in reading.by_workload.get(profile.workload, ()):
-            line(f"{profile.workload}: counters of {kernel.kernel}")
-            for text in _counter_lines(kernel.values):
+        for kernel, values in counters.get(profile.workload, ()):
+            line(f"{profile.workload}: counters of {kernel}")
+            for text in _counter_lines(values):
                 line(f"  {text}")
-    if reading.missing:
-        line(f"no hardware counters: {reading.missing}")
+    if missing:
+        line(f"no hardware counters: {missing}")
     return 0
 
 
@@ -66,7 +66,9 @@ def _counter_lines(values: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _as_data(candidate_id: str, profiles: tuple[WorkloadProfile, ...], reading: CounterReading) -> dict[str, Any]:
+def _as_data(
+    candidate_id: str, profiles: tuple[WorkloadProfile, ...], counters: Counters, missing: str
+) -> dict[str, Any]:
     return {
         "candidate_id": candidate_id,
         "workloads": [
@@ -77,12 +79,12 @@ def _as_data(candidate_id: str, profiles: tuple[WorkloadProfile, ...], reading: 
                 "resources": dict(profile.facts.resources),
                 "diagnoses": [dataclasses.asdict(each) for each in profile.diagnoses],
                 "kernels": [
-                    {"kernel": kernel.kernel, "counters": dict(kernel.values)}
-                    for kernel in reading.by_workload.get(profile.workload, ())
+                    {"kernel": kernel, "counters": dict(values)}
+                    for kernel, values in counters.get(profile.workload, ())
                 ],
             }
             for profile in profiles
         ],
         "units": {counter.name: counter.unit for counter in COUNTERS},
-        "missing": reading.missing or None,
+        "missing": missing or None,
     }

@@ -37,7 +37,7 @@ from kernelwright.results.workload_gains import PartialGain, gain_on_some
 from kernelwright.roofline.profile import profile_lines, profile_of
 from kernelwright.store.event import BaselineMeasured, Evaluated
 from kernelwright.store.run_folder import RunFolder
-from kernelwright.store.runs import RunSummary, list_runs
+from kernelwright.store.runs import list_runs
 from kernelwright.store.view import RunView
 from kernelwright.tuning.tune import TuningProblem
 
@@ -49,7 +49,7 @@ def print_runs(folder: Path, *, is_json: bool) -> None:
     if not folder.exists() and folder != Path("runs"):  # without a word, no run was made here yet
         raise UsageError(f"there is no folder {folder}", hint="say where the runs are")
     runs = list_runs(folder)
-    shown = [_shown_run(each) for each in runs]
+    shown = [_shown_run(each.folder, each.evaluation_count) for each in runs]
     if is_json:
         documents = [
             {**dataclasses.asdict(each), **dataclasses.asdict(told)} for each, told in zip(runs, shown, strict=True)
@@ -88,14 +88,14 @@ class _ShownRun:
         return {"none": "-", "some workloads": "on some", "too few rounds": "no claim"}.get(self.claim, self.claim)
 
 
-def _shown_run(run: RunSummary) -> _ShownRun:
+def _shown_run(folder: Path, evaluation_count: int) -> _ShownRun:
     """Figures are shown where the run claims them, and nowhere else."""
     try:
-        view = RunView.read(run.folder)
+        view = RunView.read(folder)
     except StoreError:  # the list says so
-        return _ShownRun("none", None, run.evaluation_count)
+        return _ShownRun("none", None, evaluation_count)
     result = TuneResult(view)
-    count = tried_count(OptimizeResult(view)) if is_optimize_run(view) else run.evaluation_count
+    count = tried_count(OptimizeResult(view)) if is_optimize_run(view) else evaluation_count
     speedup, kind = interval_data(result.speedup) if result.is_gain else None, result.verdict.kind
     if kind is Kind.NOTHING and result.reason in (None, "interrupted"):  # nothing yet
         return _ShownRun("none", None, count)

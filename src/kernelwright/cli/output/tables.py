@@ -13,12 +13,13 @@ from rich.text import Text
 
 from kernelwright.evaluate import words
 from kernelwright.evaluate.statistics import ConfidenceInterval
-from kernelwright.insights.forecast import Prospect, prospect_of
+from kernelwright.insights.forecast import prospect_of, prospect_text
 from kernelwright.insights.verdict_words import caveats, verdict_text
 from kernelwright.problem.outcome import Passed
 from kernelwright.results.tune_result import TuneResult
 from kernelwright.results.workload_gains import PartialGain
 from kernelwright.roofline.speed_of_light import Floor, recorded_floors
+from kernelwright.search.base import ExpectedGain
 from kernelwright.store.view import RunView
 from kernelwright.tuning.time_spent import time_words
 
@@ -46,13 +47,13 @@ def summary(result: TuneResult) -> dict[str, Any]:
     }
 
 
-def prospect_data(prospect: Prospect | None) -> dict[str, float] | None:
+def prospect_data(prospect: tuple[float, ExpectedGain] | None) -> dict[str, float] | None:
     """What going on would bring, as data; fractions of the best time."""
     if prospect is None:
         return None
-    expected = prospect.expected
+    seconds, expected = prospect
     return {
-        "seconds": prospect.seconds,
+        "seconds": seconds,
         "evaluations": expected.evaluation_count,
         "gain_fraction": expected.fraction,
         "bound_fraction": expected.bound_fraction,
@@ -132,7 +133,7 @@ def print_result(result: TuneResult, console: Console) -> None:
         console.print(spent, highlight=False, markup=False)
     prospect = prospect_of(result.view)
     if prospect is not None:
-        console.print(f"going on: {prospect.text}", highlight=False, markup=False)
+        console.print(f"going on: {prospect_text(*prospect)}", highlight=False, markup=False)
     print_verdict(verdict_text(result), result.view, console)
 
 

@@ -38,7 +38,7 @@ from kernelwright.backend.base import (
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
-from kernelwright.evaluate.process.answering import HandsOver
+from kernelwright.evaluate.process.answering import handing_over
 from kernelwright.evaluate.process.scratch import refuse_unwritten, told_when_full
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.evaluate.process.write_fence import fence_writes
@@ -335,7 +335,7 @@ class BuildPool:
         while (task := self._queue.get()) is not None:
             if self._is_closed:
                 continue
-            with HandsOver(functools.partial(self._fail, task)):
+            with handing_over(functools.partial(self._fail, task)):
                 self._finish(task, result=self._build(worker, task))
 
     def _build(self, worker: WorkerProcess, task: _Task) -> tuple[Artifact | Failed, Cost]:

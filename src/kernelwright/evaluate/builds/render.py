@@ -9,7 +9,6 @@ from pathlib import Path
 from kernelwright.backend.base import (
     BufferArgument,
     BuildUnit,
-    ConstantArgument,
     DeviceInfo,
     LaunchArgument,
     LaunchPlan,
@@ -189,7 +188,7 @@ def _plan_step(
         cluster=extents(step.cluster, names, f"cluster of {step.entry!r}") if step.cluster else None,
         is_cooperative=step.is_cooperative,
         constants=tuple(
-            ConstantArgument(variable, name, byte_count(arguments[name], names)) for variable, name in step.constants
+            (variable, BufferArgument(name, byte_count(arguments[name], names))) for variable, name in step.constants
         ),
     )
 

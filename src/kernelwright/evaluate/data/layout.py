@@ -82,17 +82,6 @@ class BufferLayout:
         return 2 * GUARD_BYTES + self.byte_count
 
 
-@dataclass(frozen=True, slots=True)
-class GuardDamage:
-    """A guard that was written to."""
-
-    side: Side
-    distance_bytes: int
-    """From the buffer's edge to the nearest damaged byte: 0 is the first byte outside."""
-    byte_count: int
-    """How many guard bytes differ."""
-
-
 def layouts_for(problem: Problem, workload: Workload) -> tuple[BufferLayout, ...]:
     """The input, output and in-out buffers of `workload`, in the arguments' order; no scratch.
 
@@ -145,12 +134,16 @@ def guard_bytes(offset: int, byte_count: int) -> Bytes:
     return np.tile(tile, repeats)[phase : phase + byte_count]
 
 
-def find_guard_damage(before: Bytes, after: Bytes, *, byte_count: int) -> GuardDamage | None:
-    """The nearest damage to the guards of a buffer with `byte_count` data bytes: after it, else before."""
+def find_guard_damage(before: Bytes, after: Bytes, *, byte_count: int) -> tuple[Side, int, int] | None:
+    """The nearest damage to the guards of a buffer with `byte_count` data bytes: after it, else before.
+
+    Gives the side, the bytes from the buffer's edge to the nearest damaged one (0: the first byte outside), and how
+    many guard bytes differ.
+    """
     after_changed = np.flatnonzero(after != guard_bytes(GUARD_BYTES + byte_count, GUARD_BYTES))
     if after_changed.size:
-        return GuardDamage("after", int(after_changed[0]), int(after_changed.size))
+        return "after", int(after_changed[0]), int(after_changed.size)
     before_changed = np.flatnonzero(before != guard_bytes(0, GUARD_BYTES))
     if before_changed.size:
-        return GuardDamage("before", GUARD_BYTES - 1 - int(before_changed[-1]), int(before_changed.size))
+        return "before", GUARD_BYTES - 1 - int(before_changed[-1]), int(before_changed.size)
     return None

@@ -15,13 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.backend.cuda.measure.nsight_compute import (
-    KernelCounters,
-    ProfilerFailed,
-    find_ncu,
-    ncu_command,
-    parse_counters,
-)
+from kernelwright.backend.cuda.measure.nsight_compute import ProfilerFailed, find_ncu, ncu_command, parse_counters
 from kernelwright.evaluate.device.arena import Arena, Job
 from kernelwright.evaluate.process.child import run_tied, without_secrets
 
@@ -40,8 +34,8 @@ class CountJob:
     is_cold: bool
 
 
-def count(job: CountJob, folder: Path, *, timeout_s: float = COUNT_TIMEOUT_S) -> list[KernelCounters]:
-    """The counters of every kernel of the launch, in order.
+def count(job: CountJob, folder: Path, *, timeout_s: float = COUNT_TIMEOUT_S) -> list[tuple[str, Mapping[str, float]]]:
+    """The name and the counters of every kernel of the launch, in order.
 
     Args:
         job: what to launch.

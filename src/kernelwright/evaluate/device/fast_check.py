@@ -36,23 +36,8 @@ NO_ROOM = "inputs and bounds do not fit on the device"
 TOUCHED = "memory was touched when timed"
 
 
-@dataclass(frozen=True, slots=True)
-class OutputBounds:
-    """Files with the order keys between which an output must lie."""
-
-    low: Path
-    high: Path
-    order: KeyOrder
-
-
-@dataclass(frozen=True, slots=True)
-class QuickSet:
-    """One dataset of a workload."""
-
-    inputs: Mapping[str, Path]
-    """Raw bytes by argument."""
-    bounds: Mapping[str, OutputBounds]
-    """By output and in-out argument."""
+OutputBounds = tuple[Path, Path, KeyOrder]
+"""Files with the order keys between which an output must lie, the lower ones first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +62,8 @@ class QuickJob:
     """Check on the sets, in their order, then take samples."""
 
     job: Job
-    sets: tuple[QuickSet, ...]
+    sets: tuple[tuple[Mapping[str, Path], Mapping[str, OutputBounds]], ...]
+    """Of each dataset the inputs, raw bytes by argument, and what each output and in-out argument may hold."""
     timing: QuickTiming | None = None
     """None: only check. Else the last of `sets` has declared inputs, and its launch counts for the first looks."""
 
@@ -114,11 +100,11 @@ class QuickBench:
     def _bounds(self, arena: Arena, job: QuickJob) -> dict[tuple[int, str], tuple[Buffer, Buffer]] | None:
         """By set and output; None where they cannot be kept."""
         found = {}
-        for index, each in enumerate(job.sets):
-            for name, bounds in each.bounds.items():
+        for index, (_, bounds) in enumerate(job.sets):
+            for name, (lowest, highest, _) in bounds.items():
                 byte_count = arena.guarded_bytes(name)
-                low = self._store.get(bounds.low, byte_count, tells_results=True)
-                high = self._store.get(bounds.high, byte_count, tells_results=True)
+                low = self._store.get(lowest, byte_count, tells_results=True)
+                high = self._store.get(highest, byte_count, tells_results=True)
                 if low is None or high is None:
                     return None
                 found[index, name] = low, high
@@ -128,7 +114,7 @@ class QuickBench:
         """Memory laid out for the job; None where its inputs cannot be kept."""
         timing = job.timing
         jobs = [job.job, *([timing.baseline] if timing else [])]
-        inputs = [each.inputs for each in job.sets] + ([timing.inputs] * timing.set_count if timing else [])
+        inputs = [each for each, _ in job.sets] + ([timing.inputs] * timing.set_count if timing else [])
         key = (tuple(each.buffers for each in jobs), tuple(tuple(sorted(each.items())) for each in inputs))
         self._store.begin()
         arena = self._arenas.get(key)
@@ -218,8 +204,8 @@ class _Look:
             self._arena.restore_inputs(index)
             self._arena.poison_outputs(index, self._job)
             self._session.time(launches)
-        for name, bounds in self._quick.sets[index].bounds.items():
-            self._arena.expect_output(index, name, *self._bounds[index, name], bounds.order)
+        for name, (_, _, order) in self._quick.sets[index][1].items():
+            self._arena.expect_output(index, name, *self._bounds[index, name], order)
         return elapsed_ms
 
     def _measure(self, timing: QuickTiming, first_ms: float) -> str:

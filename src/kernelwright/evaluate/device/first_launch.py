@@ -8,7 +8,7 @@ and what the files hold then is judged. Nothing is done between the launch and t
 ```
 SetUpJob    a fresh process: memory in files, modules of the baseline and the candidate
 DrawJob     inputs of its own, as before every timed launch
-FireJob     the launch and nothing else, so that a clock outside can time it
+"fire"      the launch and nothing else, so that a clock outside can time it
 ```
 """
 
@@ -45,11 +45,6 @@ class DrawJob:
 
     is_candidate: bool
     secret: int
-
-
-@dataclass(frozen=True, slots=True)
-class FireJob:
-    """The launch that was made ready."""
 
 
 class FirstLaunch:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -39,7 +40,7 @@ from kernelwright.evaluate.device.comparison import (
 )
 from kernelwright.evaluate.device.conditions import Readings
 from kernelwright.evaluate.device.fast_check import QuickBench, QuickJob
-from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, FirstLaunch, SetUpJob
+from kernelwright.evaluate.device.first_launch import DrawJob, FirstLaunch, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import FreshLaunches, Picked
 from kernelwright.evaluate.device.input_store import InputStore
 from kernelwright.evaluate.device.probe import make_prober
@@ -123,18 +124,6 @@ class TimeDone:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetJob:
-    """Leave nothing on the device that says what results are to be, and with `is_all` no inputs either."""
-
-    is_all: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class NotesJob:
-    """Ask for the session's notes, for people: a tuple of texts."""
-
-
-@dataclass(frozen=True, slots=True)
 class CeilingJob:
     """Measure what the device can do; where the backend has no kernels for that, a copy of `byte_count` bytes.
 
@@ -143,6 +132,13 @@ class CeilingJob:
 
     byte_count: int
     repetitions: int = 7
+
+
+Order = Literal["notes", "fire", "forget results", "forget all"]
+"""Jobs that a word says.
+
+`notes`: the session's notes, for people, a tuple of texts. `fire`: the launch that a `DrawJob` made ready. `forget
+results`: leave nothing on the device that says what results are to be; `forget all`: no inputs either."""
 
 
 def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], object]:
@@ -203,17 +199,18 @@ class DeviceWorker:
                 return launch_again(self._session, self._module(job.job.artifact), job)
             case StressJob():
                 return stress(self._session, (self._module(job.job.artifact), self._module(job.baseline.artifact)), job)
-            case SetUpJob() | DrawJob() | FireJob():
+            case SetUpJob() | DrawJob() | "fire":
                 return self._first_launch(job)
             case CeilingJob():
                 return self._ceiling(job)
-            case NotesJob():
+            case "notes":
                 return (*self._session.notes, *self._notes)
-            case ForgetJob():
+            case "forget results":
                 self._bench.clear()
                 self._store.drop_results()
-                if job.is_all:
-                    self._store.clear()
+                return None
+            case "forget all":
+                self._forget()
                 return None
         raise TypeError(f"not a device job: {type(job).__name__}")
 
@@ -287,18 +284,16 @@ class DeviceWorker:
             raise RuntimeError("the comparison's process ended between two launches")
         return continued(self._comparing, job)
 
-    def _first_launch(self, job: SetUpJob | DrawJob | FireJob) -> float | None:
+    def _first_launch(self, job: SetUpJob | DrawJob | Literal["fire"]) -> float | None:
         if isinstance(job, SetUpJob):
             modules = self._module(job.baseline.artifact), self._module(job.candidate.artifact)
             self._first = FirstLaunch(self._session, modules, job)
             return None
         assert self._first is not None, "nothing is set up"
-        match job:
-            case DrawJob():
-                self._first.draw(job)
-                return None
-            case FireJob():
-                return self._first.fire()
+        if isinstance(job, DrawJob):
+            self._first.draw(job)
+            return None
+        return self._first.fire()
 
     def _forget(self) -> None:
         self._bench.clear()

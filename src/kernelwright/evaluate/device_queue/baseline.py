@@ -14,7 +14,7 @@ from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.comparison import compared_folder
 from kernelwright.evaluate.device.worker import CheckJob
-from kernelwright.evaluate.device_queue.preparation import Counts, array_bytes, preparation
+from kernelwright.evaluate.device_queue.preparation import array_bytes, preparation
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.judge.jobs import CalibrateJob, Calibration
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied
@@ -27,7 +27,7 @@ def planned(process: DeviceProcess, baseline: Sequence[Job], left_s: Callable[[]
     The first call of a reference may take longer than the others, so a second one is made before it is refused.
     """
     counts = {
-        name: Counts(len(process.desk.essential(name)), len(process.desk.datasets(name, is_thorough=True)))
+        name: (len(process.desk.essential(name)), len(process.desk.datasets(name, is_thorough=True)))
         for name in (each.workload for each in baseline)
     }
     problem = process.problem

@@ -14,7 +14,7 @@ from kernelwright.evaluate.base import Incumbent
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.freshness import new_secret
 from kernelwright.evaluate.device.arena import Job
-from kernelwright.evaluate.device.fast_check import NO_ROOM, QuickJob, QuickSet, QuickTiming
+from kernelwright.evaluate.device.fast_check import NO_ROOM, QuickJob, QuickTiming
 from kernelwright.evaluate.device.input_store import KEPT_SHARE
 from kernelwright.evaluate.device.timing import suspicious
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
@@ -118,9 +118,7 @@ class FastChecks:
         last = (self._process.timed_dataset(workload),) if timing is not None else ()
         checked = [each for each in self._process.datasets(workload, is_thorough=is_thorough) if each not in last]
         checked = [*sorted(checked, key=lambda each: not each.is_hostile), *last]
-        sets = tuple(
-            QuickSet(self._process.files(workload, each), self._process.bounds(workload, each)) for each in checked
-        )
+        sets = tuple((self._process.files(workload, each), self._process.bounds(workload, each)) for each in checked)
         return QuickJob(built, sets, timing)
 
     def _fits(self, *, is_thorough: bool) -> bool:

@@ -35,7 +35,7 @@ from kernelwright.evaluate.device.comparison import (
     is_drawn,
     secrets_of,
 )
-from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
+from kernelwright.evaluate.device.first_launch import DrawJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.timing import hidden_work, with_hidden_work
 from kernelwright.evaluate.device_queue.confirm import (
@@ -52,7 +52,7 @@ from kernelwright.evaluate.device_queue.confirm import (
 from kernelwright.evaluate.device_queue.outside import opened_memory, parts_at
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.process.scratch import empty
-from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied
+from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, WorkerDied
 from kernelwright.problem.outcome import NO_TIME, Failed, Measurement
 
 COMPARE_WARMUP_COUNT = 3
@@ -299,7 +299,7 @@ def _times_of_fresh(
         secret = new_secret()
         process.call_worker(DrawJob(is_candidate, secret), LOAD_TIMEOUT_S)
         start_s = time.perf_counter()
-        fired = process.call_worker(FireJob(), process.settings.launch_timeout_s)
+        fired = process.call_worker("fire", process.settings.launch_timeout_s)
         clocks.append((cast("float", fired), (time.perf_counter() - start_s) * 1e3))
         return clocks[-1]
 
@@ -459,13 +459,16 @@ def _why_out(process: DeviceProcess, workload: str, row: int, done: CompareDone 
     return f"failed in the comparison: {done.failed[row]}"
 
 
-def _try_to_compare(process: DeviceProcess, job: CompareJob, watch: Watch) -> tuple[CompareDone | None, str]:
+def _try_to_compare(
+    process: DeviceProcess, job: CompareJob, watch: tuple[Path, float]
+) -> tuple[CompareDone | None, str]:
     """What came back, or why nothing did."""
-    watch.file.unlink(missing_ok=True)
+    file, patience_s = watch
+    file.unlink(missing_ok=True)
     launches = (job.rounds + COMPARE_WARMUP_COUNT) * len(job.jobs)
     start_s = time.monotonic()
     try:
-        timeout_s = LOAD_TIMEOUT_S + launches * watch.patience_s
+        timeout_s = LOAD_TIMEOUT_S + launches * patience_s
         done = process.unless_killed(lambda: _asked(process, job, timeout_s, watch))
     except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
         process.refuse_when_closed()
@@ -475,7 +478,7 @@ def _try_to_compare(process: DeviceProcess, job: CompareJob, watch: Watch) -> tu
     return replace(done, spent_s=time.monotonic() - start_s), ""
 
 
-def _asked(process: DeviceProcess, job: CompareJob, timeout_s: float, watch: Watch) -> CompareDone | None:
+def _asked(process: DeviceProcess, job: CompareJob, timeout_s: float, watch: tuple[Path, float]) -> CompareDone | None:
     """The worker's answer, with parts of what launches wrote; None: it is not what was asked for.
 
     Which parts those are, and which launches are judged, is drawn here once a launch has ended.
@@ -547,11 +550,14 @@ def _is_answer(
         return False
 
 
-def _compare_watch(process: DeviceProcess, built: Sequence[Job]) -> Watch:
-    """Each launch may take as long as a checked one, after memory was filled and before it is written out."""
+def _compare_watch(process: DeviceProcess, built: Sequence[Job]) -> tuple[Path, float]:
+    """The file that a comparison touches as it goes on, and how long it may not.
+
+    Each launch may take as long as a checked one, after memory was filled and before it is written out.
+    """
     byte_count = max(sum(spec.byte_count for spec in each.buffers) for each in built)
     moved_s = byte_count / SLOWEST_COPY_BYTES_PER_S
-    return Watch(current_file(process.out_folder), process.settings.launch_timeout_s + moved_s)
+    return current_file(process.out_folder), process.settings.launch_timeout_s + moved_s
 
 
 def _are_times(done: CompareDone, job_count: int, rounds: int) -> bool:

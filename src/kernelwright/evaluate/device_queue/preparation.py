@@ -34,22 +34,13 @@ Plan = Literal["all", "first"]
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Datasets of one workload."""
-
-    first: int
-    """That a quick look uses."""
-    every: int
-
-
-@dataclass(frozen=True, slots=True)
 class Preparation:
     """Seconds, by estimate, from here on."""
 
     reference_s: float
     """Seconds of one call on the largest workload."""
-    datasets: Counts
-    """Datasets of the workload that has most."""
+    datasets: tuple[int, int]
+    """Of the workload that has most: those that a quick look uses, and all."""
     workload_count: int
     first_s: float
     """For the datasets that a quick look uses."""
@@ -88,7 +79,7 @@ class Preparation:
     def words(self) -> str:
         """`reference: 11.6 s a call, 9 datasets of 2 workloads`."""
         workloads = f" of {self.workload_count} workloads" if self.workload_count > 1 else ""
-        datasets = "1 dataset" if self.datasets.every == 1 else f"{self.datasets.every} datasets"
+        datasets = "1 dataset" if self.datasets[1] == 1 else f"{self.datasets[1]} datasets"
         return f"reference: {_seconds_text(self.reference_s)} a call, {datasets}{workloads}"
 
     def told(self, plan: Plan) -> str:
@@ -96,7 +87,7 @@ class Preparation:
         if plan == "all":
             return f"{self.words}: about {_seconds_text(self.first_s + self.later_s)} before the search"
         return (
-            f"{self.words}: {self.datasets.first} come before the search (about {_seconds_text(self.first_s)}), the "
+            f"{self.words}: {self.datasets[0]} come before the search (about {_seconds_text(self.first_s)}), the "
             f"rest before the claim (about {_seconds_text(self.later_s)})"
         )
 
@@ -114,13 +105,13 @@ FASTER_REFERENCE = (
 
 
 def preparation(
-    problem: Problem, counts: Mapping[str, Counts], workload: str, made: Prepared, launch_s: float = 0.0
+    problem: Problem, counts: Mapping[str, tuple[int, int]], workload: str, made: Prepared, launch_s: float = 0.0
 ) -> Preparation:
     """By what one dataset of one workload took: others by the bytes of their arrays.
 
     Args:
         problem: with its workloads.
-        counts: datasets by workload.
+        counts: by workload, the datasets that a quick look uses, and all.
         workload: of which one dataset was made.
         made: that dataset; it is not counted again.
         launch_s: of the baseline on it, with all that goes on around.
@@ -128,18 +119,18 @@ def preparation(
     by_name = {each.name: each for each in problem.workloads}
     here_bytes = array_bytes(problem, by_name[workload])
     inputs, first_s, later_s, claim_s, longest_s, calls_s = len(problem.inputs), 0.0, 0.0, 0.0, 0.0, 0.0
-    for name, datasets in counts.items():
+    for name, (first, every) in counts.items():
         ratio = array_bytes(problem, by_name[name]) / here_bytes
         call_s = made.reference_s * ratio
         around_s = max(0.0, made.work_s - made.reference_s) * ratio
         perturbed = _perturbed_count(problem, by_name[name])
         of_dataset_s = (1 + perturbed) * call_s + 2 * around_s + launch_s * ratio  # made, and compared with
-        first_s += datasets.first * of_dataset_s + (2 * inputs * call_s if perturbed else 0.0)  # lengths of sums
-        later_s += (datasets.every - datasets.first) * of_dataset_s
+        first_s += first * of_dataset_s + (2 * inputs * call_s if perturbed else 0.0)  # lengths of sums
+        later_s += (every - first) * of_dataset_s
         claim_s += CLAIM_CALLS * (call_s + around_s)
         longest_s = max(longest_s, call_s)
-        calls_s += (datasets.every * (1 + perturbed) + CLAIM_CALLS) * call_s
-    most = max(counts.values(), key=lambda each: each.every)
+        calls_s += (every * (1 + perturbed) + CLAIM_CALLS) * call_s
+    most = max(counts.values(), key=lambda each: each[1])
     first_s = max(0.0, first_s - made.work_s)
     return Preparation(longest_s, most, len(counts), first_s, later_s, CLAIM_S + claim_s, calls_s)
 

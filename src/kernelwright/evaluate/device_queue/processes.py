@@ -31,7 +31,7 @@ from kernelwright.evaluate.device.comparison import (
     PartsJob,
 )
 from kernelwright.evaluate.device.fast_check import OutputBounds, QuickJob
-from kernelwright.evaluate.device.first_launch import DrawJob, FireJob, SetUpJob
+from kernelwright.evaluate.device.first_launch import DrawJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.stress import StressDone, StressJob
 from kernelwright.evaluate.device.worker import (
@@ -40,8 +40,6 @@ from kernelwright.evaluate.device.worker import (
     CheckDone,
     CheckJob,
     DeviceWorkerArgument,
-    ForgetJob,
-    NotesJob,
     TimeDone,
     TimeJob,
 )
@@ -51,7 +49,6 @@ from kernelwright.evaluate.judge.server import RefereeDesk, RefereeJob
 from kernelwright.evaluate.process.worker_process import (
     JobTimeout,
     RemoteError,
-    Watch,
     WorkerDied,
     WorkerProcess,
     WorkerSettings,
@@ -72,7 +69,7 @@ LAUNCHES_PAST_DEADLINE = 3
 _SIGNALS_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 """A kernel that goes wrong does not raise these: a person or the system's memory guard does."""
 
-_ANSWER_OF: Mapping[type, type | UnionType] = {
+_ANSWER_OF: Mapping[type | str, type | UnionType] = {
     CheckJob: CheckDone,
     TimeJob: TimeDone,
     QuickJob: tuple | str,
@@ -81,13 +78,14 @@ _ANSWER_OF: Mapping[type, type | UnionType] = {
     StressJob: StressDone,
     SetUpJob: NoneType,
     DrawJob: NoneType,
-    FireJob: float,
+    "fire": float,
     CeilingJob: dict,
-    ForgetJob: NoneType,
-    NotesJob: tuple,
+    "forget results": NoneType,
+    "forget all": NoneType,
+    "notes": tuple,
     AgainJob: tuple,
 }
-"""By job of a device worker. A kernel that shares its processor can write into the channel, too."""
+"""By job of a device worker, or the word for it. A kernel that shares its processor can write into the channel, too."""
 
 
 T = TypeVar("T")
@@ -260,7 +258,7 @@ class DeviceProcess:
     def _baseline_units(self) -> set[str]:
         return {built.artifact.unit.id for built in (self.baseline or {}).values()}
 
-    def call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+    def call_unless_killed(self, job: object, timeout_s: float, watch: tuple[Path, float] | None = None) -> object:
         """The job's result, as `unless_killed` asks for it."""
         return self.unless_killed(lambda: self.call_worker(job, timeout_s, watch))
 
@@ -316,7 +314,7 @@ class DeviceProcess:
 
     def note_session(self) -> None:
         """Add what the device's session says of itself, once."""
-        said = self.try_worker(NotesJob(), self.settings.launch_timeout_s)
+        said = self.try_worker("notes", self.settings.launch_timeout_s)
         if isinstance(said, tuple):
             self.notes += [text for text in said if text not in self.notes]
 
@@ -381,7 +379,7 @@ class DeviceProcess:
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
-    def call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+    def call_worker(self, job: object, timeout_s: float, watch: tuple[Path, float] | None = None) -> object:
         """The job's result.
 
         Raises:
@@ -404,7 +402,7 @@ class DeviceProcess:
             raise RemoteError(type(error).__name__, str(error), "") from error
         finally:
             self.worker_seconds += time.perf_counter() - start_s
-        if not isinstance(answer, _ANSWER_OF[type(job)]):
+        if not isinstance(answer, _ANSWER_OF[job if isinstance(job, str) else type(job)]):
             raise RemoteError("UntrustedReply", f"the device worker answered with {type(answer).__name__}", "")
         return answer
 

@@ -23,13 +23,7 @@ from kernelwright.evaluate.device.timing import (
     WALL_QUANTILE,
     suspicious,
 )
-from kernelwright.evaluate.device.worker import (
-    CeilingJob,
-    CheckDone,
-    ForgetJob,
-    TimeDone,
-    TimeJob,
-)
+from kernelwright.evaluate.device.worker import CeilingJob, CheckDone, Order, TimeDone, TimeJob
 from kernelwright.evaluate.device_queue.baseline import calibrate_on, planned
 from kernelwright.evaluate.device_queue.fast_checks import FastChecks, medians_ms
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
@@ -315,9 +309,8 @@ class DeviceLane:
 
     def _drop_kept(self, *, is_all: bool = False) -> None:
         """Leave nothing on the device that says what results are to be: a kernel might reach it."""
-        self.process.try_worker(
-            ForgetJob(is_all), self.process.settings.launch_timeout_s
-        )  # where that fails, a new process has nothing
+        order: Order = "forget all" if is_all else "forget results"
+        self.process.try_worker(order, self.process.settings.launch_timeout_s)  # else a new process has nothing
 
     # -- both at once --------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""From what the reference returned to what an output must hold."""
+"""The reference's function, and from what it returned to what an output must hold."""
 
 from __future__ import annotations
 
@@ -9,10 +9,23 @@ import numpy.typing as npt
 
 from kernelwright.errors import ReferenceFailed
 from kernelwright.evaluate.judge.judgement import element_name
+from kernelwright.problem.c_reference import c_reference
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
 from kernelwright.problem.model import Argument, Problem
+from kernelwright.problem.reference import Reference, load_reference
 
 Array = npt.NDArray[Any]
+
+
+def loaded_reference(problem: Problem) -> Reference:
+    """The function of a reference in Python or C, not called yet.
+
+    Raises:
+        SpecError: it does not load.
+    """
+    if problem.reference.is_c:
+        return Reference(c_reference(problem), problem.reference.file, uses_torch=False)
+    return load_reference(problem.reference)
 
 
 def expected_values(problem: Problem, argument: Argument, values: Array) -> Array:

@@ -88,25 +88,15 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundsJob:
-    """Write down what outputs may hold, for a device to compare with; after calibration.
-
-    Answered with `OutputBounds` by output and in-out argument.
-    """
+class ToleranceJob:
+    """Tell what a device may compare with; after calibration."""
 
     workload: str
     dataset: Dataset
-
-
-@dataclass(frozen=True, slots=True)
-class LimitsJob:
-    """Say how far a result may be from the baseline's on inputs made from a dataset's; after calibration.
-
-    Answered with `Closeness` by output and in-out argument; None: the bytes must be equal.
-    """
-
-    workload: str
-    dataset: Dataset
+    wanted: Literal["bounds", "limits"]
+    """`bounds`: write down what outputs may hold; answered with `OutputBounds` by output and in-out argument. `limits`:
+    how far a result may be from the baseline's on inputs made from the dataset's; answered with `Closeness`, or None
+    where the bytes must be equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +121,7 @@ class Calibration:
     """What a person should know, e.g. a tolerance that is loose because the baseline is inexact."""
 
 
-SideBySide = tuple[PrepareJob | BoundsJob, ...]
+SideBySide = tuple[PrepareJob | ToleranceJob, ...]
 """Jobs at once that do not depend on each other; never one that reads what a launch left.
 
 They are done in the background: the answer is None until all are done, then theirs in order."""

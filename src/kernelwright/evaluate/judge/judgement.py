@@ -6,7 +6,6 @@ import math
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from kernelwright.backend.base import Bytes
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.data.array_threads import ALONE, Crew
-from kernelwright.evaluate.data.layout import GUARD_BYTES, BufferLayout, GuardDamage, find_guard_damage
+from kernelwright.evaluate.data.layout import GUARD_BYTES, BufferLayout, Side, find_guard_damage
 from kernelwright.evaluate.data.tolerance import (
     Allowance,
     Precision,
@@ -28,7 +27,7 @@ from kernelwright.evaluate.data.tolerance import (
     wrong_elements,
 )
 from kernelwright.problem.dtypes import DTYPES, largest_finite
-from kernelwright.problem.outcome import OutputError
+from kernelwright.problem.outcome import Failed, OutputError
 
 Array = npt.NDArray[Any]
 
@@ -37,16 +36,6 @@ READ_BYTES = 4 << 20
 
 WORST_SHOWN = 8
 """Elements listed in a failure's log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Defect:
-    """Something wrong with what a launch left."""
-
-    reason: str
-    """As in `Failed.reason`: `out-of-bounds`, `input-changed`, `unwritten`, `not-finite` or `mismatch`."""
-    message: str
-    log: str = ""
 
 
 class LaunchFolder:
@@ -78,7 +67,7 @@ class LaunchFolder:
         self._crew = crew
         self._layouts = layouts
 
-    def find_out_of_bounds(self) -> Defect | None:
+    def find_out_of_bounds(self) -> Failed | None:
         """The first buffer whose guards changed; the candidate's own scratch buffers count too."""
         for layout in self._layouts:
             found = self._guards_of(layout.argument, layout.byte_count)
@@ -94,7 +83,7 @@ class LaunchFolder:
                 return _out_of_bounds(path.stem, found, 1, " (scratch)")
         return None
 
-    def find_changed_input(self, inputs: Mapping[str, Array]) -> Defect | None:
+    def find_changed_input(self, inputs: Mapping[str, Array]) -> Failed | None:
         """The first pure input that is not byte for byte what it was."""
         for layout in self._layouts:
             if layout.role != "input" or not layout.byte_count:
@@ -127,7 +116,7 @@ class LaunchFolder:
             known = self._memory[layout.argument] = np.empty(layout.byte_count, np.uint8)
         return known[: layout.byte_count]
 
-    def _guards_of(self, name: str, byte_count: int) -> GuardDamage | None:
+    def _guards_of(self, name: str, byte_count: int) -> tuple[Side, int, int] | None:
         descriptor = self._open(name, byte_count)
         try:
             before, after = np.empty(GUARD_BYTES, np.uint8), np.empty(GUARD_BYTES, np.uint8)
@@ -181,7 +170,7 @@ def has_same_bytes(before: Array, after: Array, crew: Crew) -> bool:
 
 def examine_output(
     layout: BufferLayout, got: Array, expected: Array, allowance: Allowance, *, crew: Crew = ALONE
-) -> OutputError | Defect:
+) -> OutputError | Failed:
     """How far one output is from what was expected, or what is wrong with it.
 
     `got` is in the storage dtype (booleans as bytes), `expected` in float64, or in `got`'s dtype where the
@@ -197,7 +186,7 @@ def examine_output(
     )
 
 
-def find_unwritten(layout: BufferLayout, got: Array, expected: Array) -> Defect | None:
+def find_unwritten(layout: BufferLayout, got: Array, expected: Array) -> Failed | None:
     """Elements that still hold the poison, where they should not."""
     if layout.role != "output" or not got.size:
         return None
@@ -209,13 +198,14 @@ def find_unwritten(layout: BufferLayout, got: Array, expected: Array) -> Defect 
     if not count:
         return None
     first = element_name(layout.argument, np.unravel_index(int(np.argmax(is_poison)), layout.shape))
-    return Defect(
+    return Failed(
+        "check",
         "unwritten",
         f"{count} of {got.size} elements of {layout.argument!r} were never written, the first is {first}",
     )
 
 
-def find_not_finite(layout: BufferLayout, got: Array) -> Defect | None:
+def find_not_finite(layout: BufferLayout, got: Array) -> Failed | None:
     """NaN or infinity; the reference is finite everywhere."""
     if DTYPES[layout.dtype].kind != "float" or not got.size:
         return None
@@ -225,7 +215,8 @@ def find_not_finite(layout: BufferLayout, got: Array) -> Defect | None:
         return None
     index = np.unravel_index(int(np.argmax(is_bad)), layout.shape)
     first = element_name(layout.argument, index)
-    return Defect(
+    return Failed(
+        "check",
         "not-finite",
         f"{count} of {got.size} elements of {layout.argument!r} are not finite, the first is "
         f"{first} = {float(got[index])}",
@@ -240,7 +231,7 @@ def _is_finite(values: Array) -> Array:
 
 def find_insane(
     layout: BufferLayout, got: Array, expected: Array, scale: Scale, *, products: Precision = "ieee", crew: Crew = ALONE
-) -> Defect | None:
+) -> Failed | None:
     """Whether a baseline computes something else than the reference; `products` is what it multiplies matrices in."""
     dtype = DTYPES[layout.dtype]
     allowance = sanity_allowance(dtype, scale, products)
@@ -251,7 +242,8 @@ def find_insane(
     if not worst:
         count, worst = wrong_elements(got, expected, Allowance(0.0, 0.0, "derived", ""), limit=1, crew=crew)
     first = worst[0]
-    return Defect(
+    return Failed(
+        "check",
         "mismatch",
         f"{layout.argument!r} is not what the reference computes (relative error {error:.3g}, "
         f"{layout.dtype} should stay under {bound:g}; {count} of {got.size} elements differ): "
@@ -273,7 +265,7 @@ def overflow_hint(layout: BufferLayout, expected: Array) -> str | None:
     )
 
 
-def _mismatch(layout: BufferLayout, got: Array, expected: Array, allowance: Allowance, crew: Crew) -> Defect:
+def _mismatch(layout: BufferLayout, got: Array, expected: Array, allowance: Allowance, crew: Crew) -> Failed:
     count, worst = wrong_elements(got, expected, allowance, limit=WORST_SHOWN, crew=crew)
     name, first = layout.argument, worst[0]
     allowed = "exactly" if allowance.is_exact else f"within {first.allowed:.3g}"
@@ -288,7 +280,7 @@ def _mismatch(layout: BufferLayout, got: Array, expected: Array, allowance: Allo
         f"allowed error {each.allowed:.3g}"
         for each in worst
     ]
-    return Defect("mismatch", message, "\n".join([*rows, f"allowed: {allowance.because}"]))
+    return Failed("check", "mismatch", message, "\n".join([*rows, f"allowed: {allowance.because}"]))
 
 
 def element_name(name: str, index: Sequence[Any]) -> str:
@@ -296,23 +288,26 @@ def element_name(name: str, index: Sequence[Any]) -> str:
     return f"{name}[{', '.join(str(int(i)) for i in index)}]" if len(index) else name
 
 
-def _out_of_bounds(name: str, damage: GuardDamage, item_bytes: int, what: str) -> Defect:
-    distance = damage.distance_bytes // item_bytes + 1
+def _out_of_bounds(name: str, damage: tuple[Side, int, int], item_bytes: int, what: str) -> Failed:
+    side, distance_bytes, byte_count = damage
+    distance = distance_bytes // item_bytes + 1
     unit = "element" if item_bytes > 1 or what.startswith(" of") else "byte"
     plural = "" if distance == 1 else "s"
-    place = "past its end" if damage.side == "after" else "before its start"
-    return Defect(
+    place = "past its end" if side == "after" else "before its start"
+    return Failed(
+        "check",
         "out-of-bounds",
-        f"wrote outside of {name!r}{what}: {distance} {unit}{plural} {place}; {damage.byte_count} guard bytes changed",
+        f"wrote outside of {name!r}{what}: {distance} {unit}{plural} {place}; {byte_count} guard bytes changed",
     )
 
 
-def _input_changed(layout: BufferLayout, before: Array, after: Array) -> Defect:
+def _input_changed(layout: BufferLayout, before: Array, after: Array) -> Failed:
     words = np.dtype(f"u{layout.item_bytes}")
     old, new = before.reshape(-1).view(words), after.reshape(-1).view(words)
     changed = np.flatnonzero(old != new)
     index = np.unravel_index(int(changed[0]), layout.shape)
-    return Defect(
+    return Failed(
+        "check",
         "input-changed",
         f"{changed.size} of {old.size} elements of the input {layout.argument!r} were changed, the first is "
         f"{element_name(layout.argument, index)}: {before[index]} became {after[index]}",

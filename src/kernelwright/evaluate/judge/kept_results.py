@@ -1,6 +1,7 @@
-"""Results of the reference that memory has no room for: in files without a name, which end with the process.
+"""Arrays in files: results that memory has no room for, and what a device's process reads.
 
-No other process finds them by a path, so nothing that runs a candidate does.
+The results lie in files without a name, which end with the process. No other process finds them by a path, so nothing
+that runs a candidate does.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+import threading
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -63,3 +65,11 @@ class KeptResults:
             if file.readinto(found[name].reshape(-1).view(np.uint8).data) != found[name].nbytes:  # type: ignore[attr-defined]
                 return None
         return found
+
+
+def write_once(path: Path, values: Array) -> None:
+    """All bytes or no file; read-only. Several threads may write the same."""
+    partial = path.with_suffix(f".{threading.get_ident()}.part")
+    values.reshape(-1).view(np.uint8).tofile(partial)
+    partial.chmod(0o444)
+    partial.rename(path)

@@ -324,7 +324,7 @@ def _buffers(rendered: Job) -> dict[str, int]:
         for each in step.arguments
         if isinstance(each, BufferArgument)
     }
-    constants = {each.name: each.byte_count for step in rendered.plan for each in step.constants}
+    constants = {each.name: each.byte_count for step in rendered.plan for _, each in step.constants}
     return {**found, **constants}
 
 

@@ -8,23 +8,21 @@ import time
 from collections.abc import Callable
 
 
-class OneAtATime:
-    """The user's function, which may not expect to be called by two threads at once."""
+def one_at_a_time(function: Callable[..., object]) -> tuple[Callable[..., object], Callable[[], float]]:
+    """The user's function, which may not expect to be called by two threads at once, so that threads take turns.
 
-    def __init__(self, function: Callable[..., object]) -> None:
-        self._lock = threading.Lock()
-        self._of_thread = threading.local()
+    Gives with it what tells the seconds that the calling thread has waited for others so far.
+    """
+    lock, of_thread = threading.Lock(), threading.local()
 
-        @functools.wraps(function)
-        def locked(*arguments: object, **named: object) -> object:
-            start_s = time.perf_counter()
-            with self._lock:
-                self._of_thread.waited_s = self.waited_s + time.perf_counter() - start_s
-                return function(*arguments, **named)
+    def waited_s() -> float:
+        return float(getattr(of_thread, "waited_s", 0.0))
 
-        self.locked = locked
+    @functools.wraps(function)
+    def locked(*arguments: object, **named: object) -> object:
+        start_s = time.perf_counter()
+        with lock:
+            of_thread.waited_s = waited_s() + time.perf_counter() - start_s
+            return function(*arguments, **named)
 
-    @property
-    def waited_s(self) -> float:
-        """What this thread has waited for others so far."""
-        return float(getattr(self._of_thread, "waited_s", 0.0))
+    return locked, waited_s

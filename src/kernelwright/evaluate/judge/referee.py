@@ -20,7 +20,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ import numpy.typing as npt
 
 from kernelwright.backend.base import Bytes
 from kernelwright.backend.redraw import Closeness
-from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFailed
+from kernelwright.errors import InfrastructureError, ReferenceFailed
 from kernelwright.evaluate.data.array_threads import Crew
 from kernelwright.evaluate.data.bounds import bounds_of, key_order
 from kernelwright.evaluate.data.datasets import Dataset, datasets_for, make_inputs
@@ -52,23 +51,22 @@ from kernelwright.evaluate.data.tolerance import (
     widened,
 )
 from kernelwright.evaluate.device.fast_check import OutputBounds
-from kernelwright.evaluate.judge.expected import expected_values
+from kernelwright.evaluate.judge.baseline import baseline_failed, baseline_multiplies_in_tf32
+from kernelwright.evaluate.judge.expected import expected_values, loaded_reference
 from kernelwright.evaluate.judge.fan_in import fan_in
 from kernelwright.evaluate.judge.jobs import (
-    BoundsJob,
     CalibrateJob,
     Calibration,
     JudgeJob,
     Judgement,
-    LimitsJob,
     Prepared,
     PrepareJob,
     RefereeArgument,
     RestoreJob,
     SideBySide,
+    ToleranceJob,
 )
 from kernelwright.evaluate.judge.judgement import (
-    Defect,
     LaunchFolder,
     examine_output,
     find_insane,
@@ -77,22 +75,18 @@ from kernelwright.evaluate.judge.judgement import (
     has_same_bytes,
     overflow_hint,
 )
-from kernelwright.evaluate.judge.kept_results import KeptResults
+from kernelwright.evaluate.judge.kept_results import KeptResults, write_once
 from kernelwright.evaluate.judge.kernel_reference import KernelReference
-from kernelwright.evaluate.judge.one_at_a_time import OneAtATime
+from kernelwright.evaluate.judge.one_at_a_time import one_at_a_time
 from kernelwright.evaluate.judge.roundings import SAMPLES, Roundings, is_rounding
 from kernelwright.evaluate.process.scratch import full
 from kernelwright.evaluate.words import LooseTolerance
 from kernelwright.identity import content_id
-from kernelwright.problem.c_reference import c_reference
 from kernelwright.problem.dtypes import DTYPES, machine_epsilon
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, OutputError
-from kernelwright.problem.reference import Reference, call_reference, load_reference
-from kernelwright.source.triton.precision import multiplies_in_tf32, parameter_dtypes
-from kernelwright.template.check import arguments_of
-from kernelwright.template.load import load_baseline, load_template
+from kernelwright.problem.reference import Reference, call_reference
 
 __all__ = [
     "REFEREE_FACTORY",
@@ -165,24 +159,6 @@ class _Entry:
         return known + (self.roundings.byte_count if self.roundings else 0)
 
 
-def _multiplies_in_tf32(problem: Problem) -> bool:
-    """Whether a kernel that the baseline launches does; its parameters stand for a launch's arguments by place."""
-    source = problem.baseline or problem.kernel
-    if source.language != "triton":
-        return False
-    template = load_baseline(problem, load_template(problem)).template
-    arguments = arguments_of(problem, template)
-    own = {*template.default, *template.defines}
-    for step in template.steps:
-        names = step.arguments if step.arguments is not None else tuple(arguments)
-        given = ["" if arguments[name].role == "scalar" else arguments[name].dtype for name in names]
-        dtypes = parameter_dtypes(template.source, source.file, step.entry, given, own)
-        arrays = {name: dtype for name, dtype in dtypes.items() if dtype}
-        if multiplies_in_tf32(template.source, source.file, step.entry, arrays):
-            return True
-    return False
-
-
 class _Referee:
     """Handles one job after the other; all state is a cache except the calibrated tolerances."""
 
@@ -197,9 +173,9 @@ class _Referee:
         self._memory: dict[str, Bytes] = {}
         """What candidates left, read into the same memory each time; nothing of it is kept after a judgement."""
         self._original = KernelReference(problem) if problem.reference.is_kernel else None
-        loaded = _loaded(problem) if self._original is None else self._original.as_reference()
-        self._one_at_a_time = OneAtATime(loaded.function)
-        self._reference = replace(loaded, function=self._one_at_a_time.locked)
+        loaded = loaded_reference(problem) if self._original is None else self._original.as_reference()
+        locked, self._waited_s = one_at_a_time(loaded.function)
+        self._reference = replace(loaded, function=locked)
         self._lock = threading.Lock()
         """Around `_entries`, `_making` and `_scaling`."""
         self._making: dict[_Key, threading.Lock] = {}
@@ -217,7 +193,7 @@ class _Referee:
         self._least: set[tuple[str, Dataset, str]] = set()
         """Allowances by the first perturbation alone: whatever is within them is within those by all, too."""
         self._sum_lengths: dict[str, dict[str, int]] = {}
-        self._is_in_tf32 = _multiplies_in_tf32(problem)
+        self._is_in_tf32 = baseline_multiplies_in_tf32(problem)
         """Whether the baseline asks for TF32 where it multiplies matrices of float32."""
         self._fresh = any(redraw_of(argument) is not None for argument in problem.inputs)
         """Whether anything is drawn anew for timed launches."""
@@ -242,9 +218,9 @@ class _Referee:
                 return self._judge(job)
             case CalibrateJob():
                 return self._calibrate(job)
-            case BoundsJob():
+            case ToleranceJob(wanted="bounds"):
                 return self._write_bounds(job)
-            case LimitsJob():
+            case ToleranceJob():
                 return self._limits(job)
             case RestoreJob():
                 self._restore(job)
@@ -294,7 +270,7 @@ class _Referee:
             folder.mkdir(parents=True, exist_ok=True)
             for name, path in files.items():
                 if not path.exists():
-                    _write_once(path, entry.inputs[name])
+                    write_once(path, entry.inputs[name])
         except OSError as error:
             needed_bytes = sum(values.nbytes for values in entry.inputs.values())
             raise full(folder / f"inputs of workload {job.workload!r}", needed_bytes, error) from error
@@ -318,11 +294,10 @@ class _Referee:
             return Judgement(None, errors, judge_ms, is_same, difference, reference_s, unjudged)
         is_fresh = job.secret is not None and self._fresh
         data = "inputs drawn anew for this launch" if is_fresh else f"dataset {job.dataset.name!r}"
-        message = f"{found.message} ({data})"
-        failed = Failed("check", found.reason, message, found.log, job.workload)
+        failed = replace(found, message=f"{found.message} ({data})", workload=job.workload)
         return Judgement(failed, (), judge_ms, reference_s=reference_s)
 
-    def _examine(self, job: JudgeJob, entry: _Entry) -> tuple[Defect | None, tuple[OutputError, ...]]:
+    def _examine(self, job: JudgeJob, entry: _Entry) -> tuple[Failed | None, tuple[OutputError, ...]]:
         left = [each for each in self._layouts[job.workload] if each.argument not in job.unchanged]
         launch = LaunchFolder(job.folder, left, crew=self._crew, memory=self._memory)
         found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
@@ -340,15 +315,15 @@ class _Referee:
             got = launch.read(layout)
             result = examine_output(layout, got, expected, allowance, crew=self._crew)
             is_least = (job.workload, job.dataset, layout.argument) in self._least
-            if (is_fresh or is_least) and isinstance(result, Defect) and result.reason == "mismatch":
+            if (is_fresh or is_least) and isinstance(result, Failed) and result.reason == "mismatch":
                 allowance = self._whole_allowance(job.workload, job.dataset, layout)
                 if is_fresh:
                     allowance = self._fresh_allowance(job, layout, expected, entry)
                 result = examine_output(layout, got, expected, allowance, crew=self._crew)
-            if isinstance(result, Defect) and result.reason == "mismatch":
+            if isinstance(result, Failed) and result.reason == "mismatch":
                 wide = self._with_roundings(job, entry, layout, got, expected, allowance)
                 result = examine_output(layout, got, expected, wide, crew=self._crew) if wide else result
-            if isinstance(result, Defect):
+            if isinstance(result, Failed):
                 return result, ()
             errors.append(result)
         return None, tuple(errors)
@@ -392,7 +367,7 @@ class _Referee:
         return self._entry_of(self._workloads[job.workload], inputs, is_special=job.dataset.is_special)
 
     def _fresh_allowance(
-        self, job: JudgeJob | LimitsJob, layout: BufferLayout, expected: Array, entry: _Entry | None = None
+        self, job: JudgeJob | ToleranceJob, layout: BufferLayout, expected: Array, entry: _Entry | None = None
     ) -> Allowance:
         """What a timed launch may be off by: as on the dataset that its inputs were made from, times `FRESH_FACTOR`.
 
@@ -403,7 +378,9 @@ class _Referee:
         if known.origin != "derived" or known.by_class:
             return known
         base_entry = self._entry(job.workload, job.dataset)
-        is_whole = entry is not None or isinstance(job, LimitsJob)  # whoever is beyond limits is not asked about again
+        is_whole = entry is not None or isinstance(
+            job, ToleranceJob
+        )  # whoever is beyond limits is not asked about again
         there = self._scales(job.workload, job.dataset, base_entry, is_whole=is_whole)[layout.argument]
         here = natural_scale(expected, (), crew=self._crew)
         if entry is not None:
@@ -412,7 +389,7 @@ class _Referee:
         own = self._base(job.workload, layout, Scale(np.maximum(there.values, here.values), there.is_by_row))
         return widened(own, FRESH_FACTOR * known.rtol / base.rtol)
 
-    def _limits(self, job: LimitsJob) -> dict[str, Closeness | None]:
+    def _limits(self, job: ToleranceJob) -> dict[str, Closeness | None]:
         """Both results may be off by what one may; where rows have scales of their own, the largest counts."""
         limits: dict[str, Closeness | None] = {}
         for layout in self._outputs(job.workload):
@@ -461,7 +438,7 @@ class _Referee:
         launch = LaunchFolder(job.folder, self._layouts[job.workload], crew=self._crew)
         found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
         if found is not None:
-            raise self._baseline_failed(job, found)
+            raise baseline_failed(self._problem, job, found)
         dropped = self._why_dropped(job.workload, job.dataset, entry)
         if dropped is not None:
             return Calibration((), dropped)
@@ -472,17 +449,17 @@ class _Referee:
             got, expected = launch.read(layout), entry.expected[layout.argument]
             unwritten = find_unwritten(layout, got, expected)
             if unwritten is not None and not _may_hold_poison(job.dataset, layout):
-                raise self._baseline_failed(job, unwritten)
+                raise baseline_failed(self._problem, job, unwritten)
             if layout.argument in scales:
                 widening = self._widen(job, layout, got, entry, is_whole=False)
-                if isinstance(widening, Defect):
+                if isinstance(widening, Failed):
                     return self._refuse(job, widening, expected, layout)
                 factors[layout.argument], error = widening
                 errors.append(error)
                 continue
             allowance = self._allowance(job.workload, job.dataset, layout)
             result = examine_output(layout, got, expected, allowance, crew=self._crew)
-            if isinstance(result, Defect):
+            if isinstance(result, Failed):
                 return self._refuse(job, result, expected, layout)
             errors.append(result)
         notes = [
@@ -499,7 +476,7 @@ class _Referee:
 
     def _widen(
         self, job: CalibrateJob, layout: BufferLayout, got: Array, entry: _Entry, *, is_whole: bool
-    ) -> Defect | tuple[float, OutputError]:
+    ) -> Failed | tuple[float, OutputError]:
         """Set the tolerance that the baseline's error asks for; gives the factor, and the error by that tolerance.
 
         All perturbations are asked only where the first of them alone would ask for more than the usual tolerance.
@@ -538,7 +515,7 @@ class _Referee:
             scale = self._scales(job.workload, job.dataset, entry, is_whole=not is_least)[layout.argument]
             self._allow(job, layout, widened(self._base(job.workload, layout, scale), factor), is_least=is_least)
 
-    def _write_bounds(self, job: BoundsJob) -> dict[str, OutputBounds]:
+    def _write_bounds(self, job: ToleranceJob) -> dict[str, OutputBounds]:
         entry = self._entry(job.workload, job.dataset)
         if entry.failure is not None:
             raise entry.failure
@@ -551,11 +528,11 @@ class _Referee:
                 allowance = self._allowance(job.workload, job.dataset, layout)
                 bounds = bounds_of(entry.expected[layout.argument], allowance, dtype, crew=self._crew)
                 low = high = folder / f"{layout.argument}-low.bin"
-                _write_once(low, bounds.low)
+                write_once(low, bounds.low)
                 if bounds.high is not bounds.low:
                     high = folder / f"{layout.argument}-high.bin"
-                    _write_once(high, bounds.high)
-                written[layout.argument] = OutputBounds(low, high, key_order(dtype))
+                    write_once(high, bounds.high)
+                written[layout.argument] = low, high, key_order(dtype)
         except OSError as error:
             needed_bytes = 2 * sum(layout.byte_count for layout in self._outputs(job.workload))
             raise full(folder / f"bounds of workload {job.workload!r}", needed_bytes, error) from error
@@ -563,23 +540,14 @@ class _Referee:
 
     # -- the baseline --------------------------------------------------------------------------------
 
-    def _refuse(self, job: CalibrateJob, found: Defect, expected: Array, layout: BufferLayout) -> Calibration:
+    def _refuse(self, job: CalibrateJob, found: Failed, expected: Array, layout: BufferLayout) -> Calibration:
         """Drop a hostile dataset that the baseline fails; on declared inputs the baseline is at fault."""
         if not job.dataset.is_hostile:
-            raise self._baseline_failed(job, found, overflow_hint(layout, expected))
+            raise baseline_failed(self._problem, job, found, overflow_hint(layout, expected))
         return Calibration(
             (),
             f"workload {job.workload!r}: no candidate is judged on the {job.dataset.variant!r} inputs, "
             f"because the baseline itself fails there: {found.message}",
-        )
-
-    def _baseline_failed(self, job: CalibrateJob, found: Defect, hint: str | None = None) -> BaselineFailed:
-        source = self._problem.baseline or self._problem.kernel
-        return BaselineFailed(
-            f"the baseline is wrong on workload {job.workload!r} ({job.dataset.name} inputs): {found.message}"
-            + (f"\n{found.log}" if found.log else ""),
-            hint=hint or _HINTS[found.reason],
-            location=source.location,
         )
 
     # -- tolerances ----------------------------------------------------------------------------------
@@ -779,9 +747,9 @@ class _Referee:
         is_first = not self._call_s
         while True:
             start_s = time.perf_counter()
-            before_s = self._one_at_a_time.waited_s
+            before_s = self._waited_s()
             results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=may_be_infinite)
-            call_s = time.perf_counter() - start_s - (self._one_at_a_time.waited_s - before_s)
+            call_s = time.perf_counter() - start_s - (self._waited_s() - before_s)
             self._call_s[workload.name] = min(call_s, self._call_s.get(workload.name, math.inf))
             if not is_first or call_s < LONG_FIRST_CALL_S or not (self._original or self._torch_note):
                 break
@@ -807,33 +775,9 @@ class _Referee:
         )
 
 
-_HINTS = {
-    "out-of-bounds": "guard the baseline's stores at the edges, or correct the shapes in the problem",
-    "input-changed": "declare the argument's role as 'inout', or fix the baseline",
-    "unwritten": "check the baseline's launch (grid and block) and the output's shape",
-    "not-finite": "check the baseline's launch and the declared ranges of the inputs",
-    "mismatch": "check that the reference computes what the kernel does, with arguments in the kernel's "
-    "order; when both are right, declare a tolerance with its reason",
-}
-
-
-def _loaded(problem: Problem) -> Reference:
-    if problem.reference.is_c:
-        return Reference(c_reference(problem), problem.reference.file, uses_torch=False)
-    return load_reference(problem.reference)
-
-
 def _may_hold_poison(dataset: Dataset, layout: BufferLayout) -> bool:
     """Whether a right result may look like an element that was never written: 8-bit floats have one or two NaNs."""
     return dataset.is_special and layout.item_bytes == 1
-
-
-def _write_once(path: Path, values: Array) -> None:
-    """All bytes or no file; read-only. Several threads may write the same."""
-    partial = path.with_suffix(f".{threading.get_ident()}.part")
-    values.reshape(-1).view(np.uint8).tofile(partial)
-    partial.chmod(0o444)
-    partial.rename(path)
 
 
 def _share_of(reply: object, together: int) -> object:

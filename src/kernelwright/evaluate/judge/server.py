@@ -22,17 +22,16 @@ from kernelwright.evaluate.device.fast_check import OutputBounds
 from kernelwright.evaluate.judge.jobs import (
     CACHE_BYTES,
     CACHE_SHARE,
-    BoundsJob,
     CalibrateJob,
     Calibration,
     JudgeJob,
     Judgement,
-    LimitsJob,
     Prepared,
     PrepareJob,
     RefereeArgument,
     RestoreJob,
     SideBySide,
+    ToleranceJob,
 )
 from kernelwright.evaluate.judge.referee import REFEREE_FACTORY
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
@@ -58,9 +57,9 @@ and timing a candidate takes."""
 FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"})
 """Signals that a reference in C ends its process with, when it leaves its arrays, say."""
 
-RefereeJob = PrepareJob | CalibrateJob | JudgeJob | BoundsJob | LimitsJob | SideBySide
+RefereeJob = PrepareJob | CalibrateJob | JudgeJob | ToleranceJob | SideBySide
 
-_NEEDS_TOLERANCES = (JudgeJob, BoundsJob, LimitsJob)
+_NEEDS_TOLERANCES = (JudgeJob, ToleranceJob)
 
 Key = tuple[str, Dataset]
 """A workload's name and a dataset."""
@@ -133,7 +132,7 @@ class RefereeDesk:
         if key not in self._bounds:
             with self._making:
                 if key not in self._bounds:
-                    done = self.ask(BoundsJob(workload, dataset))
+                    done = self.ask(ToleranceJob(workload, dataset, "bounds"))
                     assert isinstance(done, dict)
                     self._bounds[key] = done
         return self._bounds[key]
@@ -145,7 +144,7 @@ class RefereeDesk:
     def limits(self, workload: str) -> Mapping[str, Closeness | None]:
         """By output, what a device may compare results of timed launches with; after calibration."""
         if workload not in self._limits:
-            done = self.ask(LimitsJob(workload, self.timed_dataset(workload)))
+            done = self.ask(ToleranceJob(workload, self.timed_dataset(workload), "limits"))
             assert isinstance(done, dict)
             self._limits[workload] = done
         return self._limits[workload]
@@ -178,7 +177,8 @@ class RefereeDesk:
         """Have bounds written side by side, for whoever asks for them later."""
         with self._making_ahead:
             wanted = [key for key in keys if key not in self._bounds]
-            for key, reply in zip(wanted, self._side_by_side(tuple(BoundsJob(*key) for key in wanted)), strict=True):
+            jobs = tuple(ToleranceJob(*key, "bounds") for key in wanted)
+            for key, reply in zip(wanted, self._side_by_side(jobs), strict=True):
                 assert isinstance(reply, dict)
                 self._bounds[key] = reply
 

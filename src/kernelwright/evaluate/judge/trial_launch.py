@@ -1,18 +1,16 @@
 """How long the original kernel takes on sizes that nobody said, and what its device holds: asked in a worker process.
 
 ```
-with TrialLaunches(folder) as trials:
-    trial = trials.launch(problem_file)         # None: it does not run
+with trial_launches(folder) as launch:
+    launched = launch(problem_file)             # seconds and bytes; None: it does not run
 ```
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from kernelwright.errors import InfrastructureError, ReferenceFailed
 from kernelwright.evaluate.judge.kernel_reference import KernelReference
@@ -24,40 +22,30 @@ TIMEOUT_S = 4.0
 """For a build and two launches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One launch."""
+Launch = Callable[[Path], tuple[float, int | None] | None]
+"""Launches on the first workload of a problem's file; None where that fails: the run says why.
 
-    launch_s: float
-    """Seconds; at least so many where it did not end in time."""
-    memory_bytes: int | None
-    """The device's memory; None: not known."""
+Gives the seconds, at least so many where it did not end in time, and the device's memory in bytes, None: not known."""
 
 
-class TrialLaunches:
-    """Owns the worker process."""
+@contextlib.contextmanager
+def trial_launches(scratch: Path) -> Iterator[Launch]:
+    """What launches, in a worker process that is started when it is first asked; `scratch` is the worker's."""
+    worker = WorkerProcess(WorkerSettings("trial", FACTORY, None), scratch=scratch)
 
-    def __init__(self, scratch: Path) -> None:
-        """Starts nothing yet; `scratch` is the worker's."""
-        self._worker = WorkerProcess(WorkerSettings("trial", FACTORY, None), scratch=scratch)
-
-    def launch(self, problem_file: Path) -> Trial | None:
-        """A launch on the first workload; None where it fails: the run says why."""
+    def launch(problem_file: Path) -> tuple[float, int | None] | None:
         try:
-            found = self._worker.call(problem_file, timeout_s=TIMEOUT_S)
+            found = worker.call(problem_file, timeout_s=TIMEOUT_S)
         except JobTimeout:
-            return Trial(TIMEOUT_S, None)
+            return TIMEOUT_S, None
         except (WorkerDied, InfrastructureError, ReferenceFailed):
             return None
-        return found if isinstance(found, Trial) else None
+        return found if isinstance(found, tuple) else None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._worker.close()
+    try:
+        yield launch
+    finally:
+        worker.close()
 
 
 def make_trial(argument: object) -> Callable[[object], object]:
@@ -68,7 +56,7 @@ def make_trial(argument: object) -> Callable[[object], object]:
         problem = load_problem(Path(str(job)))
         original = KernelReference(problem)
         try:
-            return Trial(original.launch_s(problem.workloads[0]), original.memory_bytes)
+            return original.launch_s(problem.workloads[0]), original.memory_bytes
         except Exception:  # whatever a driver says of a kernel: the run itself says it in words
             return None
 

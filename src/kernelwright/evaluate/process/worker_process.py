@@ -26,7 +26,6 @@ import shutil
 import socket
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -58,7 +57,6 @@ from kernelwright.evaluate.process.scratch import LEAST_FREE_BYTES, exhausted, f
 __all__ = [
     "JobTimeout",
     "RemoteError",
-    "Watch",
     "WorkerDied",
     "WorkerProcess",
     "WorkerSettings",
@@ -74,14 +72,6 @@ MAX_LOG_BYTES = 32 << 20
 
 _LOG_CHECK_INTERVAL_S = 1.0
 _CLOSE_PATIENCE_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """A file that a long job touches as it goes on: when it stops changing, the job hangs."""
-
-    file: Path
-    patience_s: float
 
 
 class _ChildEnded(Exception):
@@ -139,7 +129,7 @@ class WorkerProcess:
         if self._child is None:
             self._start()
 
-    def call(self, job: object, *, timeout_s: float, watch: Watch | None = None) -> object:
+    def call(self, job: object, *, timeout_s: float, watch: tuple[Path, float] | None = None) -> object:
         """What the handler returns for `job`.
 
         Raises:
@@ -151,7 +141,7 @@ class WorkerProcess:
         """
         body = pickle.dumps(job, protocol=5)
         with self._call_lock:
-            self._stall = _Stall(watch) if watch is not None else None
+            self._stall = _Stall(*watch) if watch is not None else None
             kind, reply = self._exchange(body, timeout_s)
         if kind == worker_main.ERROR:
             raise rebuild_error(reply, self.settings.name)
@@ -177,7 +167,7 @@ class WorkerProcess:
         except _DeadlinePassed:
             self._end()
             is_stalled = self._stall is not None and self._stall.is_over
-            waited_s = self._stall.watch.patience_s if self._stall and is_stalled else timeout_s
+            waited_s = self._stall.patience_s if self._stall and is_stalled else timeout_s
             raise JobTimeout(self.settings.name, waited_s, self.log_tail()) from None
         except _ChildEnded:
             free_bytes = free_in(self.folder.parent)  # before what it left is removed
@@ -357,8 +347,9 @@ class WorkerProcess:
 class _Stall:
     """Looks at a watched file from time to time; a file that is not there yet is no reason to give up."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
+    def __init__(self, file: Path, patience_s: float) -> None:
+        self._file = file
+        self.patience_s = patience_s
         self.is_over = False
         self._changed_ns: int | None = None
         self._seen_s = time.monotonic()
@@ -366,13 +357,13 @@ class _Stall:
     def look(self) -> bool:
         """Whether the file has not changed for longer than the patience."""
         try:
-            changed_ns = self.watch.file.stat().st_mtime_ns
+            changed_ns = self._file.stat().st_mtime_ns
         except OSError:
             return False
         now_s = time.monotonic()
         if changed_ns != self._changed_ns:
             self._changed_ns, self._seen_s = changed_ns, now_s
-        self.is_over = now_s - self._seen_s > self.watch.patience_s
+        self.is_over = now_s - self._seen_s > self.patience_s
         return self.is_over
 
 

@@ -67,24 +67,17 @@ POLL_S = 0.5
 _MESSAGE = 160
 
 
-@dataclass(frozen=True, slots=True)
-class ProofBudget:
-    """What a proof may use."""
+def proof_budget(budget: Budget, *, points: int, left_s: float | None = None) -> tuple[int, float | None]:
+    """What a proof of at most so many points may use of a run's budget, of which `left_s` are left.
 
-    points: int
-    """Corners and random points together; half of each."""
-    seconds: float | None
-    """For the points; None: no limit. What has begun ends."""
-
-
-def proof_budget(budget: Budget, *, points: int, left_s: float | None = None) -> ProofBudget:
-    """What a proof of at most so many points may use of a run's budget, of which `left_s` are left."""
+    Points, corners and random ones together, half of each; and seconds for them, None: no limit. What has begun ends.
+    """
     if budget.evaluations is not None:
         points = min(points, int(PROOF_SHARE * budget.evaluations))
     seconds = None if budget.seconds is None else PROOF_SHARE * budget.seconds
     if seconds is not None and left_s is not None:
         seconds = min(seconds, LEFT_SHARE * left_s)
-    return ProofBudget(points, seconds)
+    return points, seconds
 
 
 def reproduction_of(run: NodeRun, original: Candidate, shared: NodeContext) -> Reproduction | Failed | None:
@@ -107,19 +100,12 @@ def not_reproduced(found: Reproduction) -> Failed:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultProof:
-    """What came of a node's default."""
-
-    outcome: Outcome
-    reproduction: Reproduction | Failed | None = None
-    """How a lifted template reproduces its origin; None: not compared."""
-
-
 def proof_of(
     run: NodeRun, shared: NodeContext, original: Candidate | None, *, most_s: float | None = None
-) -> DefaultProof | SpecError | EmptySpace:
+) -> tuple[Outcome, Reproduction | Failed | None] | SpecError | EmptySpace:
     """A node's default evaluated, and held against `original` where that is given and fits into `most_s`.
+
+    Gives the outcome, and how a lifted template reproduces its origin; None: not compared.
 
     What is wrong with its files is an answer too. The time counts only where the search has not been recorded.
 
@@ -131,15 +117,15 @@ def proof_of(
     except (SpecError, EmptySpace) as error:
         return error
     if original is None or not isinstance(outcome, Passed):
-        return DefaultProof(outcome)
+        return outcome, None
     if most_s is not None and shared.recorded is None and 2 * thorough_s(run, shared) > most_s:
-        return DefaultProof(outcome)  # both would be launched on all datasets
+        return outcome, None  # both would be launched on all datasets
     reproduction = reproduction_of(run, original, shared)
     if isinstance(reproduction, Failed):
-        return DefaultProof(reproduction, reproduction)
+        return reproduction, reproduction
     if reproduction is not None and reproduction.difference:
-        return DefaultProof(not_reproduced(reproduction), reproduction)
-    return DefaultProof(outcome, reproduction)
+        return not_reproduced(reproduction), reproduction
+    return outcome, reproduction
 
 
 def thorough_s(run: NodeRun, shared: NodeContext) -> float:
@@ -154,15 +140,17 @@ class TemplateProof:
         self,
         run: NodeRun,
         shared: NodeContext,
-        budget: ProofBudget,
         *,
+        points: int,
+        seconds: float | None,
         seed: int,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`run` has proven its default; `now` tells seconds."""
+        """`run` has proven its default; `points` and `seconds` are of `proof_budget`; `now` tells seconds."""
         self._run = run
         self._shared = shared
-        self._budget = budget
+        self._points = points
+        self._seconds = seconds
         self._seed = seed
         self._now = now
         self._start_s = now()
@@ -244,7 +232,7 @@ class TemplateProof:
     # -- points --------------------------------------------------------------------------------------------------
 
     def _try_points(self) -> tuple[int, int]:
-        run, count = self._run, self._budget.points
+        run, count = self._run, self._points
         default = run.proven_default
         if count <= 0 or default is None or self._shared.runner is None:
             return 0, 0
@@ -254,7 +242,7 @@ class TemplateProof:
         return len(tried & set(first)), len(tried & set(more))
 
     def _seconds_left(self) -> float | None:
-        seconds = self._budget.seconds
+        seconds = self._seconds
         return None if seconds is None else max(0.0, seconds - (self._now() - self._start_s))
 
     # -- blame ---------------------------------------------------------------------------------------------------
@@ -307,11 +295,11 @@ class TemplateProof:
     def _probe_constraints(self) -> None:
         """Try a few points that each constraint alone excludes; when all of them work, it excludes what is valid."""
         run, notes, runner = self._run, self._notes, self._shared.runner
-        most = min(MOST_OUTSIDE, self._budget.points // 2)  # a thorough check costs as much as several points
+        most = min(MOST_OUTSIDE, self._points // 2)  # a thorough check costs as much as several points
         if most <= 0 or runner is None:
             return
         check_s = 0.0
-        if self._budget.seconds is not None:  # the first thorough check waits for all data that were left for later
+        if self._seconds is not None:  # the first thorough check waits for all data that were left for later
             check_s = thorough_s(run, self._shared) + self._shared.baseline.cost.deferred_s
         found = outside(
             run.problem, run.template, self._shared.device, run.space, count=OUTSIDE_POINTS, seed=self._seed

@@ -34,7 +34,7 @@ from kernelwright.optimization.nodes.first_configs import FirstConfigs, sweep
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Cost, Outcome, Passed
-from kernelwright.remote.base import NodeDone, NodeJob, TemplateAsked
+from kernelwright.remote.base import NodeDone, NodeJob
 from kernelwright.roofline.speed_of_light import doubted, recorded_floors
 from kernelwright.search.base import Forecaster, Observation, Prior, Searcher
 from kernelwright.search.registry import create
@@ -341,7 +341,9 @@ class NodeRun:
         *,
         evaluations: int,
         seconds: float | None,
-        template: TemplateAsked | None = None,
+        proof_points: int | None = None,
+        proof_seconds: float | None = None,
+        origin: Mapping[str, bytes] | None = None,
         proof: TemplateProven | None = None,
     ) -> NodeJob:
         """The same as `prove` and `search`, for another machine; what comes back is given to `take`."""
@@ -356,7 +358,9 @@ class NodeRun:
             best_value=incumbent.value,
             evaluations=evaluations,
             seconds=seconds,
-            template=template,
+            proof_points=proof_points,
+            proof_seconds=proof_seconds,
+            origin=origin or {},
             proof=proof,
         )
 

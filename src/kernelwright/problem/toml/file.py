@@ -9,7 +9,7 @@ root.refuse_unknown(("name", "launch"), what="a problem")
 ```
 
 `tomllib` decides what is valid and gives the values; `positions` beside it only finds where things stand.
-Text that is embedded in another file (a template's header) passes one `Origin` a line.
+Text that is embedded in another file (a template's header) tells the origin of each line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.toml.positions import KeyPath, Origin, PositionMap, positions_of
+from kernelwright.problem.toml.positions import KeyPath, PositionMap, positions_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -101,8 +101,10 @@ def read_text(file: Path, *, what: str, location: Location | None = None) -> str
     return text.removeprefix("\ufeff")
 
 
-def parse_toml(text: str, file: Path, *, origins: Sequence[Origin] | None = None) -> _TomlDocument:
+def parse_toml(text: str, file: Path, *, origins: Sequence[tuple[int, int]] | None = None) -> _TomlDocument:
     """Parse `text`, which is all of `file`, or the part of it that `origins` describes line by line.
+
+    Of each line it tells the number in the file, from 1, and how many characters in front of it were taken away.
 
     Raises:
         SpecError: the text is not TOML, with the line and column.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import bisect
 import re
 import tomllib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import Location
@@ -21,20 +20,10 @@ KeyPath = tuple[str | int, ...]
 """Keys and list indices from the root, e.g. `("workloads", 1, "tokens")`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where one line of embedded text comes from."""
-
-    line: int
-    """In the file, from 1."""
-    removed_columns: int = 0
-    """Characters in front of it that were taken away, such as `// `."""
-
-
 class PositionMap:
     """From an offset in the text to a place in the file."""
 
-    def __init__(self, text: str, file: Path, origins: Sequence[Origin] | None) -> None:
+    def __init__(self, text: str, file: Path, origins: Sequence[tuple[int, int]] | None) -> None:
         self.file = file
         self.origins = origins
         self.text = text
@@ -51,8 +40,8 @@ class PositionMap:
             return Location(self.file, line, column)
         if not self.origins:
             return Location(self.file)
-        origin = self.origins[min(line, len(self.origins)) - 1]
-        return Location(self.file, origin.line, origin.removed_columns + column)
+        in_file, removed = self.origins[min(line, len(self.origins)) - 1]
+        return Location(self.file, in_file, removed + column)
 
     @property
     def last(self) -> Location:

@@ -40,7 +40,7 @@ _TENSOR_MEMORY_COLUMNS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class TritonBuilt:
+class _Built:
     """What Triton gave for one kernel."""
 
     cubin: bytes
@@ -49,7 +49,7 @@ class TritonBuilt:
     log: str
 
 
-def compile_triton(unit: BuildUnit, device: DeviceInfo) -> dict[str, TritonBuilt]:
+def compile_triton(unit: BuildUnit, device: DeviceInfo) -> dict[str, _Built]:
     """Compile each of the unit's kernels for `device`, which need not be here.
 
     Raises:
@@ -64,7 +64,7 @@ def compile_triton(unit: BuildUnit, device: DeviceInfo) -> dict[str, TritonBuilt
     return {entry: _compile_entry(unit, module, entry) for entry in unit.entries}
 
 
-def _compile_entry(unit: BuildUnit, module: ModuleType, entry: str) -> TritonBuilt:
+def _compile_entry(unit: BuildUnit, module: ModuleType, entry: str) -> _Built:
     jit = require("triton.runtime.jit", purpose=_PURPOSE)
     kernel = find_kernel(module, entry, unit.file_name, jit.JITFunction)
     options, constants = constants_of(unit, kernel.arg_names)
@@ -72,7 +72,7 @@ def _compile_entry(unit: BuildUnit, module: ModuleType, entry: str) -> TritonBui
     launch = _launch(compiled, _arguments(kernel, constants))
     figures = _figures(compiled, launch, log)
     _check_limits(compiled, entry)
-    return TritonBuilt(compiled.asm["cubin"], launch, figures, log)
+    return _Built(compiled.asm["cubin"], launch, figures, log)
 
 
 def _prepare(capability: int) -> None:

@@ -106,15 +106,6 @@ class ProfilerFailed(Exception):
     """Nsight Compute gave no counters; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelCounters:
-    """The counters of one launch."""
-
-    kernel: str
-    values: Mapping[str, float]
-    """By `_Counter.name`, in its unit; what was not measured is left out."""
-
-
 def find_ncu() -> Path | None:
     """Nsight Compute's command line: on the PATH, else in a toolkit."""
     found = shutil.which("ncu")
@@ -157,8 +148,10 @@ def ncu_command(ncu: Path, program: Sequence[str], *, is_cold: bool) -> list[str
     ]  # fmt: skip
 
 
-def parse_counters(text: str) -> list[KernelCounters]:
+def parse_counters(text: str) -> list[tuple[str, Mapping[str, float]]]:
     """What Nsight Compute printed with `--csv --page raw`: one row a launch, and a row of units under the header.
+
+    Gives the kernel of each launch and its counters: by `_Counter.name`, in its unit, without what was not measured.
 
     Raises:
         ProfilerFailed: there is no table in it; the text says why.
@@ -175,7 +168,7 @@ def parse_counters(text: str) -> list[KernelCounters]:
     launches = [dict(zip(header, row, strict=False)) for row in rest]
     if not launches:
         raise ProfilerFailed("Nsight Compute saw no kernel of the candidate")
-    return [KernelCounters(launch["Kernel Name"], _values(launch, units)) for launch in launches]
+    return [(launch["Kernel Name"], _values(launch, units)) for launch in launches]
 
 
 def _values(launch: Mapping[str, str], units: Mapping[str, str]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -29,34 +30,29 @@ _SM, _MEMORY = 1, 2
 """`NVML_CLOCK_SM`, `NVML_CLOCK_MEM`."""
 
 
-class PowerMeter:
-    """Reads one device. A reading takes some hundred microseconds, so it goes between launches, not into them."""
+def read_power(nvml: Any, handle: Any) -> DeviceReading:
+    """What the device says now; None for what it does not tell.
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
-        self._nvml = nvml
-        self._handle = handle
-        self._errors: tuple[type[Exception], ...] = (nvml.NVMLError,)
+    A reading takes some hundred microseconds, so it goes between launches, not into them.
+    """
 
-    def read(self) -> DeviceReading:
-        """What the device says now; None for what it does not tell."""
-        nvml, handle = self._nvml, self._handle
-        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-        reasons = reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
-        bits = self._ask(lambda: reasons(handle))
-        milliwatts = self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        return DeviceReading(
-            clock_mhz=self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, _SM)),
-            memory_clock_mhz=self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, _MEMORY)),
-            temperature_c=self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, 0)),
-            power_w=None if milliwatts is None else milliwatts / 1e3,
-            throttled_by=slowdowns(int(bits or 0)),
-        )
-
-    def _ask(self, question: Callable[[], Any]) -> float | None:
+    def ask(question: Callable[[], Any]) -> float | None:
         try:
             return float(question())
-        except self._errors:
+        except nvml.NVMLError:
             return None
+
+    reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    reasons = reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
+    bits = ask(lambda: reasons(handle))
+    milliwatts = ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+    return DeviceReading(
+        clock_mhz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, _SM)),
+        memory_clock_mhz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, _MEMORY)),
+        temperature_c=ask(lambda: nvml.nvmlDeviceGetTemperature(handle, 0)),
+        power_w=None if milliwatts is None else milliwatts / 1e3,
+        throttled_by=slowdowns(int(bits or 0)),
+    )
 
 
 def slowdowns(bits: int) -> tuple[str, ...]:
@@ -64,15 +60,16 @@ def slowdowns(bits: int) -> tuple[str, ...]:
     return tuple(word for bit, word in SLOWDOWNS.items() if bits & bit)
 
 
-def open_meter(device: DeviceInfo) -> tuple[PowerMeter | None, str]:
-    """A meter of `device`, or None and why there is none."""
+def open_meter(device: DeviceInfo) -> tuple[Callable[[], DeviceReading] | None, str]:
+    """What reads `device`, or None and why there is nothing."""
     try:
         nvml = require("pynvml", purpose="clocks and temperatures")
     except MissingDependency:
         return None, "nvidia-ml-py is not installed: pip install nvidia-ml-py"
     try:
         nvml.nvmlInit()
-        return PowerMeter(nvml, _handle(nvml, device)), f"NVML of driver {_text(nvml.nvmlSystemGetDriverVersion())}"
+        read = functools.partial(read_power, nvml, _handle(nvml, device))
+        return read, f"NVML of driver {_text(nvml.nvmlSystemGetDriverVersion())}"
     except nvml.NVMLError as error:
         return None, f"NVML does not answer: {error}"
 

@@ -1,4 +1,4 @@
-"""A `RunStore` in memory, for tests of what reads and writes runs."""
+"""A `RunStore` in memory, held to the same promises as the one on disk."""
 
 from __future__ import annotations
 
@@ -55,3 +55,28 @@ class MemoryStore:
         """
         lines = io.BytesIO(bytes(self.disk))
         yield from events_of(records(lines, file=_NAME), file=_NAME, from_index=from_index)
+
+
+class MemoryPlace:
+    """A `MemoryStore`'s disk."""
+
+    def __init__(self) -> None:
+        self._disk = bytearray()
+
+    def writer(self) -> MemoryStore:
+        """The store reopened."""
+        return MemoryStore(self._disk)
+
+    def reader(self) -> MemoryStore:
+        """A store on the same disk that has not looked at it yet."""
+        store = MemoryStore()
+        store.disk = self._disk
+        return store
+
+    def content(self) -> bytes:
+        """The disk."""
+        return bytes(self._disk)
+
+    def replace(self, content: bytes) -> None:
+        """Another disk."""
+        self._disk = bytearray(content)
