@@ -17,8 +17,10 @@ from kernelwright.agent.model.context import (
     Section,
     briefed,
     change,
+    constraints_section,
     ideas_section,
     landscape_section,
+    task_section,
     window_sections,
 )
 from kernelwright.agent.model.drafting import body_of, with_defaults
@@ -38,11 +40,11 @@ from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.load.problem import load_problem
-from kernelwright.problem.model import Workload
+from kernelwright.problem.model import Distribution, Workload
 from kernelwright.problem.outcome import Cost, Failed, Measurement, Passed
 from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
-from kernelwright.store.event import Evaluated
+from kernelwright.store.event import Evaluated, NodeJudged, NodeProposed, TreeEvent
 from kernelwright.store.view import RunView
 from kernelwright.template.header import parse_header
 from kernelwright.template.load import load_baseline, load_template
@@ -461,3 +463,39 @@ def test_a_device_is_described_in_words_and_units(context: Context) -> None:
     assert "measured copy bandwidth: 2,910 GB/s" in text
     assert "measured arithmetic: 1.5 GFLOP/s" in text
     assert "a GPU: 64 threads run in step" in text
+
+
+def test_a_failure_is_told_with_the_repair_that_mended_it() -> None:
+    judged = NodeJudged(1, "failed", None, "check", "mismatch", "6 of 64 elements of 'y' are wrong")
+    events: list[TreeEvent] = [
+        NodeProposed(0, None, "baseline", "", "", "", "", None, "blob", "opencl"),
+        NodeJudged(0, "working", 1.0),
+        NodeProposed(1, 0, "code", "tiles", "memory", "Tiles in shared memory.", "", 2.0, "blob", "opencl"),
+        judged,
+    ]
+    alone = constraints_section(Tree.of(events), Tree.of(events)[1]).text
+    assert "6 of 64 elements" in alone
+    assert "mended" not in alone
+    mended = NodeProposed(2, 1, "debug", "repair", "memory", "Sums are in double.", "", 2.0, "blob", "opencl")
+    events += [mended, NodeJudged(2, "working", 0.5)]
+    assert (
+        "wrong; mended by node 2: Sums are in double." in constraints_section(Tree.of(events), Tree.of(events)[1]).text
+    )
+
+
+def test_how_inputs_are_drawn_is_told_where_it_is_not_as_usual(context: Context) -> None:
+    problem = context.task.problem
+    first, *others = problem.arguments
+    indices = dataclasses.replace(first, dtype="int32", distribution=Distribution("integers", 0, 1023))
+    task = dataclasses.replace(context.task, problem=dataclasses.replace(problem, arguments=(indices, *others)))
+    line = next(each for each in task_section(task).text.splitlines() if each.startswith(f"- {first.name}:"))
+    assert line.endswith("drawn evenly from 0 to 1023, values may occur again")
+    assert "drawn" not in task_section(context.task).text
+
+
+def test_a_reference_has_no_lines_that_are_only_blank(context: Context, tmp_path: Path) -> None:
+    problem, file = context.task.problem, tmp_path / "original.cl"
+    file.write_text("void k() {\n}\n" + "   \n" * 40 + "void host() {}\n\n\n")
+    reference = dataclasses.replace(problem.reference, file=file)
+    task = dataclasses.replace(context.task, problem=dataclasses.replace(problem, reference=reference))
+    assert "void k() {\n}\n\nvoid host() {}\nEND DATA" in task_section(task).text

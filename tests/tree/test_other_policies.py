@@ -16,7 +16,7 @@ from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
 from kernelwright.tree.failures import closeness, constraints, wrong_share
 from kernelwright.tree.gain import GainPerCost
 from kernelwright.tree.model import Tree
-from kernelwright.tree.moves import can_be_repaired, open_keys, start_of
+from kernelwright.tree.moves import can_be_repaired, fails_like_one_under_repair, open_keys, repaired_by, start_of
 from kernelwright.tree.registry import POLICIES, create
 from kernelwright_bench.policies.published import BestOfN, Chance, Greedy, Reflexion, TuneOnly
 from kernelwright_bench.policies.stark import Stark
@@ -152,6 +152,25 @@ def test_what_is_nearer_to_working_is_repaired_first() -> None:
         events += [proposed(index, 1, f"t{index}", gain=4.0), judged]
     policy = GainPerCost(repairable_stages=frozenset({"check"}), has_model=True)
     assert (chosen(policy, events).node, chosen(policy, events).action) == (3, "repair")
+
+
+def test_what_fails_alike_is_repaired_once_at_a_time() -> None:
+    events = lifted()
+    told = "6 of 16384 elements of 'y' are wrong; the worst is y[{}] = {} (dataset '{}')"
+    for index, words in ((2, (6594, -704.56, "scales")), (3, (11, "1e-7", "scales")), (4, (11, 2, "large"))):
+        judged = NodeJudged(index, "failed", None, "check", "mismatch", told.format(*words))
+        events += [proposed(index, 1, f"t{index}", gain=4.0), judged]
+    policy = GainPerCost(repairable_stages=frozenset({"check"}), has_model=True)
+    events += [ActionChosen(2, "repair", "why")]
+    assert fails_like_one_under_repair(Tree.of(events), Tree.of(events)[3])
+    assert not fails_like_one_under_repair(Tree.of(events), Tree.of(events)[2])
+    assert (chosen(policy, events).node, chosen(policy, events).action) == (4, "repair")
+    events += [ActionChosen(4, "repair", "why")]
+    assert getattr(choose(policy, events), "action", "") != "repair"
+    events += [repair(5, 2), working(5, 0.3)]
+    assert not fails_like_one_under_repair(Tree.of(events), Tree.of(events)[3])
+    assert repaired_by(Tree.of(events), Tree.of(events)[2]) == Tree.of(events)[5]
+    assert repaired_by(Tree.of(events), Tree.of(events)[3]) is None
 
 
 def test_failures_are_typed_and_hold_below_where_they_were_seen() -> None:

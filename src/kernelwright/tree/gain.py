@@ -48,6 +48,7 @@ from kernelwright.tree.moves import (
     can_be_lifted,
     can_be_repaired,
     can_be_tuned,
+    fails_like_one_under_repair,
     lifted_child,
     lifted_from,
     open_keys,
@@ -484,6 +485,8 @@ class _Scoring:
         if failure is None or before is None or before.best_value is None:
             return
         if not can_be_repaired(self._tree, node) or self._tree.children(node.index):
+            return
+        if fails_like_one_under_repair(self._tree, node):
             return
         most = MOST_REPAIRS if self._policy.has_model else 1
         if failure.stage not in self._policy.repairable_stages or self._repairs_so_far(node) >= most:

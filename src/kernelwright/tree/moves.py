@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from kernelwright.tree.base import Expansion
@@ -15,6 +16,8 @@ LIFTED_ROLE = "template"
 
 NO_IDEA = "no idea"
 """Why a node was refused whose planner has nothing more for its source, which is then asked no more."""
+
+_NUMBERS = re.compile(r"[-+]?\d[\d.]*(?:e[-+]?\d+)?")
 
 MOST_DECLINED = 2
 """Ideas that an agent may decline at a node before it is believed that it has no more. A guess."""
@@ -69,6 +72,28 @@ def can_be_repaired(tree: Tree, node: Node) -> bool:
     return not any(child.role == "debug" and child.status == "refused" for child in tree.children(node.index))
 
 
+def fails_like_one_under_repair(tree: Tree, node: Node) -> bool:
+    """Whether a node that failed alike, numbers aside, is being repaired now: how may be what this one needs, too."""
+    mended = (tree[each.action.node] for each in tree.under_way if each.action.action == "repair")
+    own = _kind_of(node)
+    return own is not None and any(each.index != node.index and _kind_of(each) == own for each in mended)
+
+
+def _kind_of(node: Node) -> tuple[str, str, str] | None:
+    failure = node.failure
+    return None if failure is None else (failure.stage, failure.reason, _NUMBERS.sub("#", failure.message))
+
+
+def repaired_by(tree: Tree, node: Node) -> Node | None:
+    """The repair that made a failed node work, maybe the last of several; None: there is none."""
+    for child in tree.children(node.index):
+        if child.role == "debug":
+            found = child if child.is_working else repaired_by(tree, child)
+            if found is not None:
+                return found
+    return None
+
+
 def can_be_tuned(node: Node) -> bool:
     """Whether it works and its space has something left."""
     return node.is_working and not node.tuning.is_exhausted
@@ -105,9 +130,7 @@ def lifted_template(tree: Tree, node: Node) -> Node | None:
 
 def works_at_last(tree: Tree, node: Node) -> bool:
     """Whether it works itself, or what a repair has made of it."""
-    return node.is_working or any(
-        child.role == "debug" and works_at_last(tree, child) for child in tree.children(node.index)
-    )
+    return node.is_working or repaired_by(tree, node) is not None
 
 
 def is_start(node: Node) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import random
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -22,7 +23,7 @@ from kernelwright.problem.model import Argument
 from kernelwright.tree.beliefs import prediction_words
 from kernelwright.tree.failures import constraint_of
 from kernelwright.tree.model import Node, Tree
-from kernelwright.tree.moves import is_given_up
+from kernelwright.tree.moves import is_given_up, repaired_by
 
 CHARACTERS_PER_TOKEN = 3.5
 """C sources have about so many; every model counts otherwise."""
@@ -192,7 +193,22 @@ def _argument(argument: Argument) -> str:
     shape = "[" + ", ".join(each.text for each in argument.shape) + "]" if argument.shape else ""
     value = f" = {argument.value.text}" if argument.value is not None else ""
     special = ", also NaN, infinities and extremes" if argument.special else ""
-    return f"{argument.name}: {argument.role} {argument.dtype}{shape}{value}{special}"
+    return f"{argument.name}: {argument.role} {argument.dtype}{shape}{value}{_drawn(argument)}{special}"
+
+
+def _drawn(argument: Argument) -> str:
+    """How an input's elements are chosen, where it is not as usual: it decides what is reused, and what cancels."""
+    drawn = argument.distribution
+    if argument.role not in ("input", "inout"):
+        return ""
+    if drawn.kind == "file":
+        return ", from a file"
+    if drawn.kind == "constant":
+        return f", all {drawn.high:g}" if drawn.high is not None else ""
+    if drawn.low is None or drawn.high is None:
+        return ""
+    again = ", values may occur again" if drawn.kind == "integers" else ""
+    return f", drawn evenly from {drawn.low:g} to {drawn.high:g}{again}"
 
 
 def _work(task: Task) -> list[str]:
@@ -209,7 +225,8 @@ def _reference(task: Task) -> str:
         text = task.problem.reference.file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    return text[:MOST_REFERENCE_CHARACTERS]
+    lines = "\n".join(line.rstrip() for line in text[:MOST_REFERENCE_CHARACTERS].split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", lines).rstrip()  # host code that was blanked out
 
 
 def device_section(task: Task) -> Section:
@@ -384,7 +401,10 @@ def constraints_section(tree: Tree, node: Node) -> Section:
         message = " ".join(cleaned_message(each.failure.message).split())[:200]
         constraint = constraint_of(each)
         kind = f"{constraint.kind}, at node {constraint.below} and below" if constraint else each.status
-        lines.append(f"- {each.label} ({kind}): {each.failure.stage}: {each.failure.reason}: {message}")
+        repair = repaired_by(tree, each)
+        words = "" if repair is None else _shortened(" ".join(repair.instruction.split()), MOST_TOLD)
+        how = "" if repair is None else f"; mended by node {repair.index}: {words}"
+        lines.append(f"- {each.label} ({kind}): {each.failure.stage}: {each.failure.reason}: {message}{how}")
     text = data("\n".join(lines[:12])) if lines else "Nothing has failed yet."
     return Section("What failed, and must not fail so again", text, 1, f"- {len(lines)} attempts failed")
 
@@ -402,7 +422,7 @@ def under_way_section(tree: Tree, node: Node) -> Section | None:
         target = tree[action.node]
         idea = next((idea for idea in target.ideas if idea.key == action.idea), None)
         if each.child is not None:
-            what = tree[each.child].instruction
+            what = f"written as node {each.child}, not measured yet: {tree[each.child].instruction}"
         elif action.action == "repair":
             what = "its failure is being mended"
         elif action.action == "lift":
