@@ -276,7 +276,7 @@ def _values(parameters: Sequence[tuple[str, str]], arguments: Sequence[str], cod
         text = arguments[index] if index < len(arguments) else renamed(default, values)
         if not _is_closed(text, code):
             return None
-        is_word = _NUMBER.fullmatch(text) or re.fullmatch(r"[\w\s]+(?:<[\w\s,]*>)?", text)
+        is_word = _NUMBER.fullmatch(text) or re.fullmatch(r"[\w\s:]+(?:<[\w\s,:]*>)?", text)
         values[name] = text if is_word else f"({text})"
     return values
 
@@ -284,11 +284,18 @@ def _values(parameters: Sequence[tuple[str, str]], arguments: Sequence[str], cod
 def _is_closed(text: str, code: str) -> bool:
     """Whether an argument means the same everywhere in the file: types, numbers, macros, constants of the file."""
     macros = {each.name for each in definitions_of(code)}
-    owners = re.sub(r"\b(\w+)\s*::\s*\w+", r"\1", text)  # an enumeration says what its names are
+    inside = re.sub(rf"\b(?:{'|'.join(_namespaces(code)) or '(?!)'})\s*::\s*", "", text)
+    owners = re.sub(r"\b(\w+)\s*::\s*\w+", r"\1", inside)  # an enumeration says what its names are
     words = re.findall(r"[A-Za-z_]\w*", _NUMBER.sub(" ", owners))
     return bool(text) and all(
         word in _TYPE_WORDS or word in macros or re.search(_NAMED_IN_FILE.format(name=word), code) for word in words
     )
+
+
+def _namespaces(code: str) -> set[str]:
+    """The namespaces that a file opens, and those that they are in."""
+    found = re.findall(r"\bnamespace\s+(\w+(?:\s*::\s*\w+)*)\s*\{", code)
+    return {name.strip() for each in found for name in each.split("::")}
 
 
 def _parts(text: str) -> list[str]:
