@@ -13,7 +13,7 @@ from types import MappingProxyType
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import is_exchange
 from kernelwright.source.edits import Edit
-from kernelwright.source.lexer import masked, matching
+from kernelwright.source.lexer import masked, matching, words_of
 from kernelwright.source.normal.broadcasts import is_barrier
 from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_one_line, in_parentheses, is_pure, renamed
 from kernelwright.source.normal.inlining import meets
@@ -45,7 +45,8 @@ def decide_branches(draft: KernelText) -> list[Edit]:
                 match each:
                     case nodes.If(condition=condition, yes=yes, no=no) if (truth := _truth(condition)) is not None:
                         taken = yes if truth else no
-                        return [draft.edit(each, "{ }" if taken is None else _flat(draft, taken))]
+                        text = "{ }" if taken is None else _flat(draft, function, taken)
+                        return [draft.edit(each, text + "\n" * (draft.text(each).count("\n") - text.count("\n")))]
                     case nodes.Conditional(condition=condition, yes=yes, no=no) if (
                         truth := _truth(condition)
                     ) is not None:
@@ -93,12 +94,16 @@ def _number(node: nodes.Expression) -> int | None:
     return None
 
 
-def _flat(draft: KernelText, statement: nodes.Statement) -> str:
-    """A branch without its braces, where these hide no names."""
-    is_hiding = isinstance(statement, nodes.Block) and any(
-        isinstance(each, nodes.Declaration | nodes.OpaqueStatement) for each in statement.statements
-    )
-    return draft.text(statement) if is_hiding else draft.inside(statement) or "{ }"
+def _flat(draft: KernelText, function: nodes.Function, statement: nodes.Statement) -> str:
+    """A branch without its braces, where these hide no names that others have."""
+    if isinstance(statement, nodes.Block):
+        own = {name for each in statement.statements for name in nodes.declared_names(each)}
+        span = statement.place.span
+        outside = draft.at(Span(draft.span(function).start, span.start)) + draft.at(Span(span.end, function.place.span.end))
+        is_opaque = any(isinstance(each, nodes.OpaqueStatement) for each in statement.statements)
+        if is_opaque or own & set(words_of(outside)):
+            return draft.text(statement)
+    return draft.inside(statement) or "{ }"
 
 
 def replace_references(draft: KernelText) -> list[Edit]:

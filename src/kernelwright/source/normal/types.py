@@ -81,6 +81,9 @@ def deduced_values(
         if found is not None:
             values |= {name: each for name, each in _matched(parameter.c_type, found).items() if name not in values}
     for name in names:
+        default = next(each.default for each in callee.template_parameters if each.name == name)
+        if name not in values and default:
+            values[name] = renamed(default, values)
         if name not in values:
             raise LeftAsIs(f"what {name} is where {callee.name!r} is called is not known")
     return values
