@@ -208,7 +208,7 @@ def _integers(actuals: Sequence[str], parameters: Sequence[str], reader: HostRea
             words = Expression.parse(text).names
         except (Untranslatable, KernelwrightError):
             continue
-        if words and parameter not in words and words <= {*parameters, *reader.said}:
+        if words and text != bare and parameter not in words and words <= {*parameters, *reader.said}:
             found[parameter] = text
     return found
 

@@ -7,6 +7,7 @@ not guessed: whoever uses the function runs it (`block_functions.joining_calls`)
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -125,9 +126,8 @@ def _found(subject: Subject, known: Collection[str], *, is_storing: bool) -> _Jo
         index for index, each in enumerate(body.statements)
         if each not in shared and _touches(each, names) and not _calls(each, known)
     ]  # fmt: skip
-    whole = _in_one_variable(subject, body.statements, touching, names)
-    if whole is not None:
-        return whole
+    with contextlib.suppress(Unfit):
+        return _in_one_variable(subject, body.statements, touching, names)
     first, last, following = _bounds(body.statements, touching, names)
     result = _result(body.statements[last + 1 : following], names)
     if following is None and result is None:
@@ -154,16 +154,19 @@ def _found(subject: Subject, known: Collection[str], *, is_storing: bool) -> _Jo
 
 def _in_one_variable(
     subject: Subject, statements: Sequence[nodes.Statement], touching: Sequence[int], names: set[str]
-) -> _Join | None:
+) -> _Join:
     """The first join where each thread's value goes in and the result comes out in one variable, over two levels.
 
     `x = warp_sum(x); if (lane == 0) part[warp] = x; __syncthreads(); x = part[lane]; x = warp_sum(x);`
+
+    Raises:
+        Unfit: the first join is another one.
     """
     body = subject.analysis.function.body
     first = next((index for index in touching if not _is_barrier(statements[index])), None)
     own = None if first is None else _joined_into(statements[first])
     if first is None or own is None:
-        return None
+        raise Unfit("threads do not join one variable")
     kept, last, named, is_met = {own, *names}, first, "", False
     for index in range(first + 1, len(statements)):
         each = statements[index]
@@ -177,20 +180,21 @@ def _in_one_variable(
         if named:
             break
     inside = {name for each in statements[first : last + 1] for name in nodes.declared_names(each)} - {named}
-    if not is_met or last == first or any(_mentions(each, inside) for each in statements[last + 1 :]):
-        return None
+    behind = statements[last + 1 :]
+    is_read = bool(named) or any(_mentions(each, {own}) for each in behind)
+    if not is_met or last == first or not is_read or any(_mentions(each, inside) for each in behind):
+        raise Unfit("threads do not go on with the variable that they join")
     region, later = statements[first : last + 1], [index for index in touching if index > last]
     _, own, c_type = _input(body, first, last, names)
     if named and c_type != next(d.c_type for d in _declared_in(statements[last]) if d.name == named):
-        return None
+        raise Unfit("the result has another type")
     declared = _shared(body)
     used = tuple(each for each in declared if any(_mentions(s, {d.name for d in each.declarators}) for s in region))
     following = later[0] if later else len(statements)
     before = [each for each in statements[:first] if each not in declared]
     _refuse_other_uses(before, statements[following:], used)
     places = _places(subject, statements[:first], region, names | {own}, None, None)
-    after = statements[last + 1 :]
-    return _Join(region, after, statements[last + 1 : following], used, places, None, own, c_type, None, None, named)
+    return _Join(region, behind, statements[last + 1 : following], used, places, None, own, c_type, None, None, named)
 
 
 def _declared_in(node: nodes.Statement) -> Sequence[nodes.Declarator]:
