@@ -85,7 +85,14 @@ BLOCKWISE = f"""{WARP}{HEAD}
     y[c] = expf(x[c] - m) / s;
   }}
 }}"""
-STYLES = {"pointers to structs of numbers": (PACKED, "launch-shape"), "rows block by block": (BLOCKWISE, "row-registers")}
+LOOP = "for (int o = 16; o > 0; o >>= 1) {0} = {1};"
+SHUFFLED = (
+    BLOCKWISE.replace("m = warp_max(m);", LOOP.format("m", "fmaxf(m, __shfl_xor_sync(0xffffffffu, m, o))"))
+    .replace("s = warp_sum(s);", LOOP.format("s", "s + __shfl_xor_sync(0xffffffffu, s, o)"))
+    .replace(WARP, "")
+)
+STYLES = {"pointers to structs of numbers": (PACKED, "launch-shape"), "rows block by block": (BLOCKWISE, "row-registers"),
+          "rows block by block, with shuffles": (SHUFFLED, "row-registers")}  # fmt: skip
 
 
 def _subject(source: str) -> Subject:
@@ -97,6 +104,20 @@ def test_a_style_is_read_and_improved(name: str) -> None:
     source, way = STYLES[name]
     subject = _subject(source)
     assert not (subject.normal or subject).analysis.facts.opaque
+    result = tactic(way).apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    if is_possible():
+        assert assert_same(HostRunner(), subject, result, SIZES, count=2)
+
+
+@pytest.mark.parametrize("way", ["vector-map", "coarsen"])
+def test_a_functions_template_keeps_what_a_call_says(way: str) -> None:
+    source = (
+        "template <typename T> __device__ T cut(T v) { return v / 2; }\n"
+        "template <typename To, typename From> __device__ To as(const From& v, float w) { return (To)(v * w); }\n"
+        f"{HEAD} int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < r * n) y[i] = cut<int>(x[i]) + as<int>(x[i], 3); }}"
+    )
+    subject = subject_of(source, ROWS, ("ceil_div(r * n, 64)",), ("64",), SIZES, language="cuda", device=GPU)
     result = tactic(way).apply(subject)
     assert isinstance(result, Rewrite), result.reason
     if is_possible():

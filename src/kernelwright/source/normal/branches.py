@@ -97,7 +97,7 @@ def _number(node: nodes.Expression) -> int | None:
 def _flat(draft: KernelText, function: nodes.Function, statement: nodes.Statement) -> str:
     """A branch without its braces, where these hide no names that others have."""
     if isinstance(statement, nodes.Block):
-        own = {name for each in statement.statements for name in nodes.declared_names(each)}
+        own = {d.name for s in statement.statements if isinstance(s, nodes.Declaration) for d in s.declarators}
         span = statement.place.span
         outside = draft.at(Span(draft.span(function).start, span.start)) + draft.at(Span(span.end, function.place.span.end))
         is_opaque = any(isinstance(each, nodes.OpaqueStatement) for each in statement.statements)

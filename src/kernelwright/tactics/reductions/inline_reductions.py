@@ -170,7 +170,8 @@ def _in_one_variable(
     kept, last, named, is_met = {own, *names}, first, "", False
     for index in range(first + 1, len(statements)):
         each = statements[index]
-        changed = nodes.assigned_names(each) | {nodes.root_name(a.target) for a in _assigns(each)}
+        changed = {nodes.root_name(a.target) for a in _assigns(each)} | nodes.assigned_names(each)
+        changed -= nodes.declared_names(each)
         named = _named_result(each, own, names) if is_met else ""
         is_place = isinstance(each, nodes.Declaration) and not _mentions(each, kept) and not changed
         if not (named or is_place or _is_barrier(each) or (changed and changed <= kept)):
@@ -179,7 +180,7 @@ def _in_one_variable(
         last = index if named or own in changed else last
         if named:
             break
-    inside = {name for each in statements[first : last + 1] for name in nodes.declared_names(each)} - {named}
+    inside = {d.name for each in statements[first : last + 1] for d in _declared_in(each)} - {named}
     behind = statements[last + 1 :]
     is_read = bool(named) or any(_mentions(each, {own}) for each in behind)
     if not is_met or last == first or not is_read or any(_mentions(each, inside) for each in behind):
@@ -213,8 +214,12 @@ def _named_result(node: nodes.Statement, own: str, names: set[str]) -> str:
 
 
 def _joined_into(node: nodes.Statement) -> str | None:
-    """`x` of `x = warp_sum(x);`."""
+    """`x` of `x = warp_sum(x);` and of a loop of `x += __shfl_xor_sync(mask, x, o);`."""
     match node:
+        case nodes.Loop(body=body):
+            changed = nodes.assigned_names(node) - nodes.declared_names(node)
+            calls = [each for each in nodes.walk(body) if isinstance(each, nodes.Call) and is_exchange(each.function)]
+            return next(iter(changed)) if len(changed) == 1 and calls else None
         case nodes.Evaluate(
             expression=nodes.Assign(operator="=", target=nodes.Name(name=own), value=nodes.Call(arguments=arguments))
         ):
