@@ -60,9 +60,11 @@ def test_a_name_of_the_launching_code_is_no_second_word(tmp_path: Path, words: t
 
 
 def test_a_kernels_own_argument_comes_before_the_launching_codes_variable(tmp_path: Path) -> None:
-    host = HOST.replace("int tokens, int hidden", "int cols, int tokens").replace("(x, y, where, hidden, hidden / 4",
-                                                                                  "(x, y, where, tokens, tokens / 4")  # fmt: skip
-    found = inferred(tmp_path, ROWS + host.replace("<<<tokens", "<<<cols"), "cols=256", "v4=64", "eps=0", "map=0..9")
+    host = """void run(const float *x, float *y, const int *where, int cols, int tokens, float epsilon) {
+  k<<<cols, 128>>>(x, y, where, tokens, tokens / 4, epsilon);
+}
+"""
+    found = inferred(tmp_path, ROWS + host, "cols=256", "v4=64", "eps=0", "map=0..9")
     assert found.sizes["cols"] == 256
 
 
@@ -80,8 +82,11 @@ DOUBLED = "void f(int rows, int n) {{ int t = {start}; while ({head}) t *= 2; k<
         ("48", "t < n && t < 100", 1000, 192),
     ],
 )
-def test_blocks_that_double_up_to_the_row_are_read(tmp_path: Path, start: str, head: str, size: int, block: int) -> None:
-    kernel = "__global__ void k(float *x, int n) { for (int i = threadIdx.x; i < n; i += blockDim.x) x[blockIdx.x * n + i] += 1; }\n"
+def test_blocks_that_double_up_to_the_row_are_read(
+    tmp_path: Path, start: str, head: str, size: int, block: int
+) -> None:
+    walk = "for (int i = threadIdx.x; i < n; i += blockDim.x) x[blockIdx.x * n + i] += 1;"
+    kernel = f"__global__ void k(float *x, int n) {{ {walk} }}\n"
     found = inferred(tmp_path, kernel + DOUBLED.format(start=start, head=head), "rows=4", f"n={size}")
     assert found.launch.block == (str(block),)
 
@@ -122,7 +127,9 @@ def test_names_of_other_namespaces_stay_unknown(tmp_path: Path) -> None:
         inferred(tmp_path, NAMESPACED.replace("lib::Kind::kHalf>", "other::Kind::kSome>"), "n=1000")
 
 
-BLOCKED = "template <typename T, int BLOCK>\n__global__ void k(T *x, int n) {{ for (int i = threadIdx.x; i < n; i += BLOCK) x[i] = 1; }}\n{}"
+BLOCKED = """template <typename T, int BLOCK>
+__global__ void k(T *x, int n) {{ for (int i = threadIdx.x; i < n; i += BLOCK) x[i] = 1; }}
+{}"""
 
 
 @pytest.mark.parametrize(
@@ -130,8 +137,14 @@ BLOCKED = "template <typename T, int BLOCK>\n__global__ void k(T *x, int n) {{ f
     [
         (BLOCKED.format("void f(float *x, int n) { k<float, 256><<<1, 256>>>(x, n); }"), True),
         (BLOCKED.format("void f(float *x, int n) { k<float, 48><<<1, 48>>>(x, n); }"), False),
-        (BLOCKED.format("void f(float *x, int n) { const int BLOCK = 256; k<float, BLOCK><<<1, BLOCK>>>(x, n); }"), False),
-        (BLOCKED.replace("BLOCK", "WIDTH").format("void f(float *x, int n) { k<float, 256><<<1, 256>>>(x, n); }"), False),
+        (
+            BLOCKED.format("void f(float *x, int n) { const int BLOCK = 256; k<float, BLOCK><<<1, BLOCK>>>(x, n); }"),
+            False,
+        ),
+        (
+            BLOCKED.replace("BLOCK", "WIDTH").format("void f(float *x, int n) { k<float, 256><<<1, 256>>>(x, n); }"),
+            False,
+        ),
         (BLOCKED.replace(">\n", "> ").format("void f(float *x, int n) { k<float, 256><<<1, 256>>>(x, n); }"), False),
     ],
 )

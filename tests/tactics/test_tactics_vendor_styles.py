@@ -44,7 +44,8 @@ template <int width = 32> static __device__ __forceinline__ float warp_max(float
 }
 """
 BLOCKWISE = f"""{WARP}{HEAD}
-  const int tid = threadIdx.x, warp_id = threadIdx.x / 32, lane_id = threadIdx.x % 32, block_size = 0 == 0 ? blockDim.x : 0;
+  const int tid = threadIdx.x, warp_id = threadIdx.x / 32, lane_id = threadIdx.x % 32;
+  const int block_size = 0 == 0 ? blockDim.x : 0;
   x += (long)blockIdx.x * n;
   y += (long)blockIdx.x * n;
   __shared__ float part[32];
@@ -91,8 +92,11 @@ SHUFFLED = (
     .replace("s = warp_sum(s);", LOOP.format("s", "s + __shfl_xor_sync(0xffffffffu, s, o)"))
     .replace(WARP, "")
 )
-STYLES = {"pointers to structs of numbers": (PACKED, "launch-shape"), "rows block by block": (BLOCKWISE, "row-registers"),
-          "rows block by block, with shuffles": (SHUFFLED, "row-registers")}  # fmt: skip
+STYLES = {
+    "pointers to structs of numbers": (PACKED, "launch-shape"),
+    "rows block by block": (BLOCKWISE, "row-registers"),
+    "rows block by block, with shuffles": (SHUFFLED, "row-registers"),
+}
 
 
 def _subject(source: str) -> Subject:
@@ -115,7 +119,8 @@ def test_a_functions_template_keeps_what_a_call_says(way: str) -> None:
     source = (
         "template <typename T> __device__ T cut(T v) { return v / 2; }\n"
         "template <typename To, typename From> __device__ To as(const From& v, float w) { return (To)(v * w); }\n"
-        f"{HEAD} int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < r * n) y[i] = cut<int>(x[i]) + as<int>(x[i], 3); }}"
+        f"{HEAD} int i = blockIdx.x * blockDim.x + threadIdx.x; "
+        "if (i < r * n) y[i] = cut<int>(x[i]) + as<int>(x[i], 3); }"
     )
     subject = subject_of(source, ROWS, ("ceil_div(r * n, 64)",), ("64",), SIZES, language="cuda", device=GPU)
     result = tactic(way).apply(subject)
@@ -152,9 +157,9 @@ def test_a_pointer_whose_numbers_are_not_certain_stays(name: str) -> None:
 
 LOOPS = {
     "the counter is used": BLOCKWISE.replace("m = fmaxf(m, x[c]);", "m = fmaxf(m, x[c] + c0);"),
-    "the index changes": BLOCKWISE.replace("const int c = c0 + tid;\n    if (0", "int c = c0 + tid;\n    if (0").replace(
-        "m = fmaxf(m, x[c]);", "m = fmaxf(m, x[c]); c = 0;"
-    ),
+    "the index changes": BLOCKWISE.replace(
+        "const int c = c0 + tid;\n    if (0", "int c = c0 + tid;\n    if (0"
+    ).replace("m = fmaxf(m, x[c]);", "m = fmaxf(m, x[c]); c = 0;"),
     "the bound changes": BLOCKWISE.replace("m = fmaxf(m, x[c]);", "m = fmaxf(m, x[c]); if (m < 0.0f) n = n - 1;"),
     "it starts before the first": BLOCKWISE.replace("c0 + tid;\n    if (0", "c0 + (tid - 1);\n    if (0"),
     "another bound ends it": BLOCKWISE.replace("0 == 0 && c >= n", "c >= n - 1"),

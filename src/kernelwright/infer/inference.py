@@ -224,7 +224,7 @@ class _Inference:
         )
 
     def _meant_by_host(self) -> dict[str, str]:
-        """By name of the host's code that no argument has, the argument that it is passed for and nothing is said of."""
+        """By name of the host's code that no argument has, the argument that it is passed for; none that is said."""
         passed = {} if self._host is None else self._host.names
         own, said = {each.name for each in self._parameters}, self._given.words.names
         return {name: each for name, each in passed.items() if name not in own and each not in said}

@@ -40,7 +40,6 @@ class Words:
         """Everything that is named."""
         return tuple(dict.fromkeys((*self.numbers, *self.extents, *self.ranges, *self.files, *self.types)))
 
-
     def renamed(self, meant: Mapping[str, str]) -> Words:
         """The same with other names for some."""
         kinds = (self.numbers, self.extents, self.ranges, self.files, self.texts, self.types)

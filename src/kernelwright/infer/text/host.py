@@ -503,7 +503,7 @@ class HostReader:
         again = self._assignments(name)
         if len(assigned) == 1 and again == 1:
             return self.text(split_commas(assigned[0])[0])
-        if len(assigned) == 1 and again == 2:  # noqa: PLR2004
+        if len(assigned) == 1 and again == 2:
             return self._doubled(name, self.text(split_commas(assigned[0])[0]))
         if assigned or again:
             raise Untranslatable(name)

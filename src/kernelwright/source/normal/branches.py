@@ -99,7 +99,9 @@ def _flat(draft: KernelText, function: nodes.Function, statement: nodes.Statemen
     if isinstance(statement, nodes.Block):
         own = {d.name for s in statement.statements if isinstance(s, nodes.Declaration) for d in s.declarators}
         span = statement.place.span
-        outside = draft.at(Span(draft.span(function).start, span.start)) + draft.at(Span(span.end, function.place.span.end))
+        outside = draft.at(Span(draft.span(function).start, span.start)) + draft.at(
+            Span(span.end, function.place.span.end)
+        )
         is_opaque = any(isinstance(each, nodes.OpaqueStatement) for each in statement.statements)
         if is_opaque or own & set(words_of(outside)):
             return draft.text(statement)

@@ -110,8 +110,11 @@ def _array_in(draft: KernelText, function: nodes.Function, instance: Instance) -
     numbers = field_type(instance, fields[0])
     size = next((size for size, names in _BYTES if numbers in names), None)
     count = _constant(draft, function, _extent(draft, instance, fields[0]))
-    text = draft.at(Span(draft.span(instance.struct).start, draft.span(fields[0]).start))
-    behind = draft.at(Span(draft.span(instance.struct).end, len(draft.data))).partition(";")[0]
+    place = instance.struct.place
+    if not place.is_exact:
+        raise LeftAsIs("a macro makes a part of it")
+    text = draft.at(Span(place.span.start, draft.span(fields[0]).start))
+    behind = draft.at(Span(place.span.end, len(draft.data))).partition(";")[0]
     aligned = [text[each.end() : matching(text, each.end() - 1) or each.end()][:-1] for each in _ALIGNED.finditer(text)]
     alignments = [_constant(draft, function, renamed(each, instance.values)) for each in aligned]
     if size is None or count is None or count < 1 or _ATTRIBUTE.search(text) or behind.strip():
@@ -125,13 +128,15 @@ def _constant(draft: KernelText, function: nodes.Function, text: str) -> int | N
     """The value of an expression of numbers, sizes of types and constants of a function; None for another one."""
     own = draft.variables(function)
     for _ in range(4):
-        for word in re.findall(r"(?<![\w.])[A-Za-z_]\w*", text):
-            named = own.get(word)
-            if isinstance(named, nodes.Declarator) and named.is_const and named.initial is not None:
-                text = re.sub(rf"\b{word}\b", lambda _, at=named.initial: f"({draft.text(at)})", text)
+        named = {word: own[word] for word in re.findall(r"(?<![\w.])[A-Za-z_]\w*", text) if word in own}
+        text = renamed(text, {
+            name: f"({draft.text(each.initial)})" for name, each in named.items()
+            if isinstance(each, nodes.Declarator) and each.is_const and each.initial is not None
+        })  # fmt: skip
     for size, names in _BYTES:
         text = re.sub(rf"\bsizeof\s*\(\s*(?:{'|'.join(names)})\s*\)", str(size), text)
-    return None if re.search(r"[A-Za-z_]\w*", re.sub(r"\b\d+[uUlL]*", "1", text)) else condition_value(tokens_of(text))
+    is_of_numbers = not re.search(r"[A-Za-z_]", re.sub(r"\b\d+[uUlL]*\b", "1", text))
+    return condition_value(list(tokens_of(text))) if is_of_numbers else None
 
 
 def copy_fields(draft: KernelText) -> list[Edit]:

@@ -124,14 +124,12 @@ def _own_index(draft: KernelText, statements: tuple[nodes.Statement, ...], index
     return [draft.edit(before, ""), Edit(Span(draft.span(loop).start, opening), f"for ({text}")]
 
 
-def _by_threads(
-    draft: KernelText, function: nodes.Function, loop: nodes.Statement, *, is_last: bool
-) -> list[Edit]:
+def _by_threads(draft: KernelText, function: nodes.Function, loop: nodes.Statement, *, is_last: bool) -> list[Edit]:
     """`for (c0 = 0; c0 < n; c0 += 64) { c = c0 + t; if (c >= n) break; ... }` as `for (c = t; c < n; c += 64) { ... }`.
 
     `is_last`: whether to leave the loop is to end the kernel.
     """
-    if not isinstance(loop, nodes.Loop) or not isinstance(loop.body, nodes.Block) or len(loop.body.statements) < 2:  # noqa: PLR2004
+    if not isinstance(loop, nodes.Loop) or not isinstance(loop.body, nodes.Block) or len(loop.body.statements) < 2:
         return []
     match loop.initial, loop.condition, loop.update, loop.body.statements[:2]:
         case (
