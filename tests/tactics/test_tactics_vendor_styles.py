@@ -145,6 +145,7 @@ POINTERS = {
     "a type of unknown size": PACKED.replace("Pack<float, 4>", "Pack<real_t, 4>"),
     "a pointer that moves": PACKED.replace("P a = in[i]", "in += 0; P a = in[i]"),
     "a pointer that is passed on": PACKED.replace("P a = in[i]", "const P* other = in; P a = other[i]"),
+    "another pointer of the name": PACKED.replace("P a = in[i]", "{ const P* in = (const P*)y + 1; } P a = in[i]"),
     "an index that counts": PACKED.replace("P a = in[i]", "int j = i; P a = in[j++]"),
 }
 
@@ -155,11 +156,22 @@ def test_a_pointer_whose_numbers_are_not_certain_stays(name: str) -> None:
     assert "Pack<" in text.partition(" in = ")[0].splitlines()[-1]
 
 
+def test_of_two_methods_of_a_name_none_is_taken_where_one_is_a_template() -> None:
+    other = "  template <typename U> __device__ void take(const Pack<U, N>& p) { v[0] = (T)p.v[0]; }\n};"
+    source = f"{PACK.replace('};', other)}{HEAD} Pack<float, 4> a; a.take(x); y[0] = a.v[0]; }}"
+    assert "a.take(x);" in normal_form(source, "cuda", "f")
+    assert "take" not in normal_form(source.replace(other, "};"), "cuda", "f").partition("__global__")[2]
+
+
 LOOPS = {
     "the counter is used": BLOCKWISE.replace("m = fmaxf(m, x[c]);", "m = fmaxf(m, x[c] + c0);"),
     "the index changes": BLOCKWISE.replace(
         "const int c = c0 + tid;\n    if (0", "int c = c0 + tid;\n    if (0"
     ).replace("m = fmaxf(m, x[c]);", "m = fmaxf(m, x[c]); c = 0;"),
+    "a reference to the index": "__device__ void step(int& c) { c = 0; }\n"
+    + BLOCKWISE.replace("const int c = c0 + tid;\n    if (0", "int c = c0 + tid;\n    if (0").replace(
+        "m = fmaxf(m, x[c]);", "step(c);"
+    ),
     "the bound changes": BLOCKWISE.replace("m = fmaxf(m, x[c]);", "m = fmaxf(m, x[c]); if (m < 0.0f) n = n - 1;"),
     "it starts before the first": BLOCKWISE.replace("c0 + tid;\n    if (0", "c0 + (tid - 1);\n    if (0"),
     "another bound ends it": BLOCKWISE.replace("0 == 0 && c >= n", "c >= n - 1"),

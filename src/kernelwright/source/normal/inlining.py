@@ -102,6 +102,9 @@ def _method(
     method = None if instance is None else instance.method(name, len(arguments))
     if instance is None or method is None:
         return None
+    alike = [each for each in instance.struct.methods if each.name == name and len(each.parameters) == len(arguments)]
+    if len(alike) > 1 and any(each.template_parameters for each in alike):
+        raise LeftAsIs("which of several methods is meant is not known")
     own = deduced_values(draft, function, method, (), arguments) if method.template_parameters else {}
     return _Called(method, arguments, {**member_values(instance, receiver.name), **own})
 

@@ -57,8 +57,10 @@ def _narrowed(
     head = draft.at(Span(node.place.span.start, own.place.span.start))
     is_pointer = own.is_pointer or "auto" in head.split()
     instance = instance_of(draft, cast.c_type)
-    if not is_pointer or own.extents or instance is None or draft.variables(function).get(own.name) is not own:
+    if not is_pointer or own.extents or instance is None:
         return []
+    if sum(isinstance(each, nodes.Declarator) and each.name == own.name for each in nodes.walk(function.body)) > 1:
+        raise LeftAsIs("another variable has the name")
     numbers, count = _array_in(draft, function, instance)
     const = "const " if re.search(r"\bconst\b", draft.text(node).partition("*")[0]) else ""
     (operand,) = cast.operands

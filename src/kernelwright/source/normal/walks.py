@@ -156,6 +156,7 @@ def _by_threads(draft: KernelText, function: nodes.Function, loop: nodes.Stateme
         {first} == {counted, stepped, base} and own == tested and own_type == c_type and own not in made_of
         and not made_of & (changed | {first}) and draft.text(bound) == draft.text(end)
         and own not in nodes.assigned_names(loop.body) and not any(_uses(each, first) for each in rest)
+        and not any(_may_change(draft, each, made_of | {own}) for each in nodes.walk(loop.body))
         and all(map(_is_of_variables, (bound, step, thread))) and _is_thread(draft, function, thread)
         and _leaves(leaving, is_last=is_last)
     )  # fmt: skip
@@ -164,6 +165,24 @@ def _by_threads(draft: KernelText, function: nodes.Function, loop: nodes.Stateme
     head = f"for ({c_type} {own} = {draft.text(thread)}; {own} < {draft.text(bound)}; {own} += {draft.text(step)}) "
     start, body = draft.span(loop).start, draft.span(loop.body).start
     return [Edit(Span(start, body), head), *(_blank(draft, each) for each in loop.body.statements[:2])]
+
+
+def _may_change(draft: KernelText, node: nodes.Node, names: set[str]) -> bool:
+    """Whether something that is not read here may change a variable: by its address, as a reference."""
+    match node:
+        case nodes.Unary(operator="&", operand=nodes.Name(name=name)):
+            return name in names
+        case nodes.MethodCall(arguments=arguments):
+            return any(isinstance(each, nodes.Name) and each.name in names for each in arguments)
+        case nodes.Call(function=function, arguments=arguments) if (helper := draft.helpers.get(function)) is not None:
+            given = zip(helper.parameters, arguments, strict=False)
+            return any(
+                own.is_reference and not own.is_const and isinstance(each, nodes.Name) and each.name in names
+                for own, each in given
+            )
+        case nodes.OpaqueStatement(names=mentioned) | nodes.OpaqueExpression(names=mentioned):
+            return bool(mentioned & names)
+    return False
 
 
 def _is_of_variables(node: nodes.Expression) -> bool:

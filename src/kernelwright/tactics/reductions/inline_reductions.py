@@ -153,7 +153,7 @@ def _found(subject: Subject, known: Collection[str], *, is_storing: bool) -> _Jo
 
 
 def _in_one_variable(
-    subject: Subject, statements: Sequence[nodes.Statement], touching: Sequence[int], names: set[str]
+    subject: Subject, statements: tuple[nodes.Statement, ...], touching: Sequence[int], names: set[str]
 ) -> _Join:
     """The first join where each thread's value goes in and the result comes out in one variable, over two levels.
 

@@ -489,8 +489,8 @@ class Vectorizer(LaneChecks):
         words = {word for name in inside if isinstance(name, nodes.Name) for word in words_of(name.name)}
         own: set[str] = set()
         for each in self.tree.kernels:
-            own |= {inner.name for inner in (*each.template_parameters, *each.parameters)}
-            own |= nodes.declared_names(each.body)
+            own |= {parameter.name for parameter in each.template_parameters}
+            own |= {parameter.name for parameter in each.parameters} | nodes.declared_names(each.body)
         if words & own or not all(isinstance(each, nodes.Name | nodes.Literal) for each in inside):
             raise Unfit(f"{node.function} is called with what only the kernel knows")
         given = (each.name if isinstance(each, nodes.Name) else self._text(each) for each in node.template_arguments)
