@@ -117,6 +117,7 @@ def _subject(source: str) -> Subject:
     return subject_of(source, ROWS, ("r",), ("64",), SIZES, language="cuda", device=GPU)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", STYLES)
 def test_a_style_is_read_and_improved(name: str) -> None:
     source, way = STYLES[name]
@@ -128,6 +129,7 @@ def test_a_style_is_read_and_improved(name: str) -> None:
         assert assert_same(HostRunner(), subject, result, SIZES, count=2)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", ["vector-map", "coarsen"])
 def test_a_functions_template_keeps_what_a_call_says(way: str) -> None:
     source = (
@@ -233,6 +235,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", WRONG)
 def test_two_levels_that_join_something_else_are_no_join(name: str) -> None:
     assert WRONG[name] not in (BLOCKWISE, COMPARED)
