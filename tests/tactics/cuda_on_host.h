@@ -59,8 +59,9 @@ template <class T> static inline T host_exchange(T value, unsigned lane) {
   host_warps[warp].wait();
   return result;
 }
-template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask) {
-  return host_exchange(value, host_linear() % 32 ^ (unsigned)mask);
+template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask, int width = 32) {
+  const unsigned lane = host_linear() % 32;
+  return host_exchange(value, mask < width ? lane ^ (unsigned)mask : lane);
 }
 template <class T> static inline T __shfl_down_sync(unsigned, T value, int distance) {
   return host_exchange(value, host_linear() % 32 + (unsigned)distance);

@@ -217,10 +217,17 @@ class _Inference:
         self._dtypes = {each.name: self._dtype(each) for each in self._parameters}
         said = frozenset(self._words.numbers)
         self._host = find_launch(source, signature.name, [each.name for each in self._parameters], said, types)
+        self._words = given.words.renamed(self._meant_by_host())
         defaults = {name: value.constant for name, value in analysis.facts.defaults.items()}
         self._symbols = Symbols(
             analysis.facts.atoms, {}, fixed={name: value for name, value in defaults.items() if value is not None}
         )
+
+    def _meant_by_host(self) -> dict[str, str]:
+        """By name of the host's code that no argument has, the argument that it is passed for; none that is said."""
+        passed = {} if self._host is None else self._host.names
+        own, said = {each.name for each in self._parameters}, self._given.words.names
+        return {name: each for name, each in passed.items() if name not in own and each not in said}
 
     def result(self) -> Inferred:
         self._refuse_unknown_words()
@@ -352,7 +359,7 @@ class _Inference:
     def _refuse_unknown_words(self) -> None:
         known = [each.name for each in self._parameters]
         tables = [f"{each.name}_values" for each in self._parameters if each.is_pointer]
-        launch = self._launch_names()
+        launch = self._launch_names() | self._computed_of()
         pointers = {each.name for each in self._parameters if each.is_pointer}
         is_sizeless = not any(self._dtypes[each.name].is_integer for each in self._parameters if not each.is_pointer)
         own = [ONE_SIZE] if is_sizeless else []
@@ -382,6 +389,11 @@ class _Inference:
         for text in texts:
             names |= Expression.parse(text).names
         return frozenset(names)
+
+    def _computed_of(self) -> frozenset[str]:
+        """Names of the host's code that it computes arguments of."""
+        texts = self._host.computed.values() if self._host is not None else ()
+        return frozenset(word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text))
 
     def _read_scalars(self) -> None:
         missing: list[KernelParameter] = []
@@ -420,7 +432,7 @@ class _Inference:
             return False
         text = re.sub(r"[A-Za-z_]\w*", lambda word: self._scalar_values.get(word[0], word[0]), text)
         with contextlib.suppress(KernelwrightError, ArithmeticError, ValueError):
-            value = Expression.parse(text).evaluate(self._symbols.values)
+            value = Expression.parse(text).evaluate({**self._words.numbers, **self._symbols.values})
             is_whole = self._dtypes[parameter.name].is_integer and isinstance(value, int)
             self._set(parameter, int(value) if is_whole else float(value), text)
             return True

@@ -40,6 +40,11 @@ class Words:
         """Everything that is named."""
         return tuple(dict.fromkeys((*self.numbers, *self.extents, *self.ranges, *self.files, *self.types)))
 
+    def renamed(self, meant: Mapping[str, str]) -> Words:
+        """The same with other names for some."""
+        kinds = (self.numbers, self.extents, self.ranges, self.files, self.texts, self.types)
+        return Words(*({meant.get(name, name): value for name, value in each.items()} for each in kinds))  # type: ignore[arg-type]
+
 
 def read_words(words: Sequence[str]) -> Words:
     """The words as data.

@@ -142,7 +142,8 @@ class Lowering:
             elif (name := each.child_by_field_name("declarator")) is not None:
                 pointed = re.match(r"\(\s*\*\s*(\w+)\s*\)", self.expressions.text(name))  # to a function
                 named = pointed[1] if pointed else self.expressions.text(name)
-                found.append(nodes.TemplateParameter(named, is_type=False))
+                default = self.expressions.text(each.child_by_field_name("default_value"))
+                found.append(nodes.TemplateParameter(named, is_type=False, default=default))
         return tuple(found)
 
     def _parameters(self, declarator: _Node) -> tuple[nodes.FunctionParameter, ...] | None:

@@ -17,6 +17,11 @@ MAX_DEPTH = 90
 
 _Node = tree_sitter.Node
 _CASTS = frozenset(("static_cast", "reinterpret_cast", "const_cast", "dynamic_cast"))
+_NUMBER_CLASSES = frozenset((
+    "half", "__half", "nv_bfloat16", "__nv_bfloat16", "hip_bfloat16", "__hip_bfloat16", "__nv_fp8_e4m3",
+    "__nv_fp8_e5m2", "__hip_fp8_e4m3", "__hip_fp8_e5m2",
+))  # fmt: skip
+"""Classes of CUDA and HIP that are numbers: `half(x)` converts."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _VECTOR = re.compile(
     r"(?:u?(?:char|short|int|long|longlong)|float|double|half|__half|__nv_bfloat16|bool)(?:[234]|8|16)|__nv_bfloat162"
@@ -331,7 +336,8 @@ class ExpressionLowering:
                 if function.type == "qualified_identifier" and "<" in name_text:
                     name_text = name_text.partition("<")[0]
                 name_text = name_text.rpartition("::")[2].strip()
-                if vector_width(name_text) or name_text in self.type_names:
+                is_number = len(arguments) == 1 and name_text in _NUMBER_CLASSES
+                if vector_width(name_text) or name_text in self.type_names or is_number:
                     return nodes.Cast(place, name_text, is_pointer=False, operands=arguments)
                 return nodes.Call(place, name_text, arguments)
         return self.opaque(node, "a call through an expression")

@@ -277,6 +277,8 @@ class TemplateParameter:
 
     name: str
     is_type: bool
+    default: str = ""
+    """What it is where nothing says another; empty: something has to."""
 
 
 @dataclass(frozen=True, slots=True)

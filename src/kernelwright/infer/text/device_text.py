@@ -62,7 +62,7 @@ def _whole_structs(source: bytes, structs: Sequence[Struct]) -> Iterator[tuple[S
         behind = re.match(rb"\s*;", code[span.end :])
         is_free = each.name not in in_macros and each.place.is_exact and bool(each.name)
         if is_free and behind and re.search(rb"(?:^|[;}])\s*$", code[: span.start]):
-            yield Span(span.start, span.end + behind.end()), frozenset((each.name,))
+            yield Span(span.start, span.end + behind.end()), frozenset((each.name.partition("<")[0].strip(),))
 
 
 def _used_words(source: bytes, functions: Sequence[Function]) -> set[str]:

@@ -91,7 +91,7 @@ def _chevrons(
             code[end + 3 + opening.end() : closing - 1]
         )  # fmt: skip
         names, literals = _passed(actuals, parameters, code)
-        reader = HostReader(code[: match.start()], said | set(names), names, types)
+        reader = HostReader(code[: match.start()], said | set(names), names, types, said - set(parameters))
         try:
             grid, block = reader.extents(configured[0]), reader.extents(configured[1])
             shared = reader.text(configured[2]) if len(configured) > 2 else "0"
@@ -208,7 +208,7 @@ def _integers(actuals: Sequence[str], parameters: Sequence[str], reader: HostRea
             words = Expression.parse(text).names
         except (Untranslatable, KernelwrightError):
             continue
-        if words and parameter not in words and words <= set(parameters):
+        if words and text != bare and parameter not in words and words <= {*parameters, *reader.said}:
             found[parameter] = text
     return found
 
@@ -341,11 +341,13 @@ class HostReader:
         kept: frozenset[str] | set[str],
         renamed: Mapping[str, str],
         types: Mapping[str, str] | None = None,
+        said: frozenset[str] = frozenset(),
     ) -> None:
         """`kept`: names that stay, although the code sets them; `renamed`: by name, what it is called instead.
 
-        `types`: by name of a template's type, what it is.
+        `types`: by name of a template's type, what it is; `said`: names of this code alone that a person says.
         """
+        self.said = said
         self._types = types or {}
         self._before = before
         self._kept = kept
@@ -360,7 +362,7 @@ class HostReader:
         """
         marked = {name: _PASSED + parameter for name, parameter in self._renamed.items()}
         made = HostReader(self._before, set(self._kept) - {text}, marked, self._types).text(text)
-        if not all(word.startswith(_PASSED) for word in Expression.parse(made).names):
+        if not all(word.startswith(_PASSED) or word in self.said for word in Expression.parse(made).names):
             raise Untranslatable(text)  # the host's `n` may not be the kernel's
         return made.replace(_PASSED, "")
 
@@ -501,9 +503,35 @@ class HostReader:
         again = self._assignments(name)
         if len(assigned) == 1 and again == 1:
             return self.text(split_commas(assigned[0])[0])
+        if len(assigned) == 1 and again == 2:
+            return self._doubled(name, self.text(split_commas(assigned[0])[0]))
         if assigned or again:
             raise Untranslatable(name)
         return name
+
+    def _doubled(self, name: str, start: str) -> str:
+        """What a name is after `while (name < n && name < 1024) name *= 2;`.
+
+        Raises:
+            Untranslatable: there is no such loop, or none of its limits is a number.
+        """
+        word, limit = re.escape(name), r"([^&|()<>=]+?)"
+        head = rf"while\s*\(\s*{word}\s*<\s*{limit}\s*&&\s*{word}\s*<\s*{limit}\s*\)"
+        found = re.search(rf"\b{head}\s*\{{?\s*{word}\s*\*=\s*2\s*;", self._before)
+        limits = [self.text(each) for each in found.groups()] if found else []
+        most = min((int(each) for each in limits if each.isdecimal()), default=0)
+        size = next((each for each in limits if not each.isdecimal()), "")
+        if not size or not most or not start.isdecimal() or not 0 < int(start) < most:
+            raise Untranslatable(name)
+        values = [int(start)]
+        while values[-1] < most:
+            values.append(2 * values[-1])
+        if len(values) > _NESTING:
+            raise Untranslatable(name)
+        made = str(values[-1])
+        for each in reversed(values[:-1]):
+            made = f"({each} if {size} <= {each} else {made})"
+        return made
 
 
 def _folded(text: str) -> str:

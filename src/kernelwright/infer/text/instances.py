@@ -4,19 +4,20 @@
 text = instance_text(source, "cuda", "scale", said=())          # by the launch in the file
 text = instance_text(source, "cuda", "scale", said=("float", "4"))
 ```
-Parameters become arguments in the kernel's own text; nothing else changes, and lines keep their numbers.
+Parameters become arguments in the kernel's own text, and the size of a block a macro, which tactics can lift; nothing
+else changes, and lines keep their numbers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from kernelwright.infer.text.host import split_commas, with_chevrons, with_sizes
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import definitions_of, masked, matching
+from kernelwright.source.lexer import definitions_of, masked, matching, words_of
 from kernelwright.source.normal.draft import renamed
 
 _NUMBER = re.compile(r"[-+]?\b(?:0[xX][0-9a-fA-F]+|\d+)[uUlL]*\b|\b(?:true|false)\b")
@@ -28,6 +29,8 @@ _TYPE_WORDS = frozenset((
       for kind in ("float", "double", "int", "uint", "char", "uchar", "short", "ushort", "long", "longlong")),
     "size_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "const",
 ))  # fmt: skip
+_BLOCK_NAME = re.compile(r"BLOCK|THREADS|TPB|\bBS\b|\bNT\b", re.IGNORECASE)
+_BLOCKS = (32, 64, 128, 256, 512, 1024)
 GUESSED_TYPE = "float"
 _Template: TypeAlias = tuple[int, list[tuple[str, str, bool]], int, int]
 _HEAD = r"[^;{}]{0,400}?\b__global__\b[^;{}=]{0,400}?\b"
@@ -70,8 +73,30 @@ def instance_text(source: str, language: Language, kernel: str, said: Sequence[s
         values = _values([(each, default) for each, default, _ in parameters], arguments, code)
         if values is not None:
             header = re.sub(r"[^\n]", " ", source[start:begin])
+            kept = _block_of(source, found, values)
+            if kept:
+                define = f"#define {kept} {values[kept]}"
+                header = define + header[len(define) :]
+                values = {name: text for name, text in values.items() if name != kept}
             return source[:start] + header + renamed(source[begin:end], values) + source[end:]
     return None
+
+
+def _block_of(source: str, template: _Template, values: Mapping[str, str]) -> str:
+    """The parameter that says how many threads a block has, which a macro can say in the line of `template`, or empty.
+
+    Nothing behind the kernel may have its name: a macro stands there, too.
+    """
+    start, parameters, begin, end = template
+    line = source[source.rfind("\n", 0, start) + 1 : start] + source[begin : source.find("\n", begin)]
+    if line.strip() or "\n" in source[start:begin].strip():
+        return ""
+    later = set(words_of(source[end:]))
+    for name, _, is_type in parameters:
+        is_size = not is_type and values.get(name, "").isdecimal() and int(values[name]) in _BLOCKS
+        if is_size and _BLOCK_NAME.search(name) and name not in later and len(name) + 13 <= begin - start:
+            return name
+    return ""
 
 
 def example_arguments(source: str, kernel: str) -> str:
@@ -276,7 +301,7 @@ def _values(parameters: Sequence[tuple[str, str]], arguments: Sequence[str], cod
         text = arguments[index] if index < len(arguments) else renamed(default, values)
         if not _is_closed(text, code):
             return None
-        is_word = _NUMBER.fullmatch(text) or re.fullmatch(r"[\w\s]+(?:<[\w\s,]*>)?", text)
+        is_word = _NUMBER.fullmatch(text) or re.fullmatch(r"[\w\s:]+(?:<[\w\s,:]*>)?", text)
         values[name] = text if is_word else f"({text})"
     return values
 
@@ -284,11 +309,18 @@ def _values(parameters: Sequence[tuple[str, str]], arguments: Sequence[str], cod
 def _is_closed(text: str, code: str) -> bool:
     """Whether an argument means the same everywhere in the file: types, numbers, macros, constants of the file."""
     macros = {each.name for each in definitions_of(code)}
-    owners = re.sub(r"\b(\w+)\s*::\s*\w+", r"\1", text)  # an enumeration says what its names are
+    inside = re.sub(rf"\b(?:{'|'.join(_namespaces(code)) or '(?!)'})\s*::\s*", "", text)
+    owners = re.sub(r"\b(\w+)\s*::\s*\w+", r"\1", inside)  # an enumeration says what its names are
     words = re.findall(r"[A-Za-z_]\w*", _NUMBER.sub(" ", owners))
     return bool(text) and all(
         word in _TYPE_WORDS or word in macros or re.search(_NAMED_IN_FILE.format(name=word), code) for word in words
     )
+
+
+def _namespaces(code: str) -> set[str]:
+    """The namespaces that a file opens, and those that they are in."""
+    found = re.findall(r"\bnamespace\s+(\w+(?:\s*::\s*\w+)*)\s*\{", code)
+    return {name.strip() for each in found for name in each.split("::")}
 
 
 def _parts(text: str) -> list[str]:

@@ -5,12 +5,15 @@ Pointers to one of two arrays, too: what is done with them stands in both branch
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import is_exchange
 from kernelwright.source.edits import Edit
+from kernelwright.source.lexer import masked, matching, words_of
 from kernelwright.source.normal.broadcasts import is_barrier
 from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_one_line, in_parentheses, is_pure, renamed
 from kernelwright.source.normal.inlining import meets
@@ -20,45 +23,89 @@ _ALIAS = re.compile(
     r"\s*(?:using\s+(?P<new>\w+)\s*=\s*(?P<old>[^;]+)|typedef\s+(?P<old_>[^;]+?)\s+(?P<new_>\w+))\s*;\s*"
 )
 
+_INT = 2**31
+_OPERATIONS: Mapping[str, Callable[[int, int], int]] = MappingProxyType({
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "%": operator.mod,
+})  # fmt: skip
+"""Of numbers that are not negative."""
 _MEMORY = re.compile(rb"\b(?:__)?(?:global|local|constant|private)\s+$")
 _MOST_COPIED = 4000
 """The longest text that is written twice, in bytes (guess)."""
 
 
 def decide_branches(draft: KernelText) -> list[Edit]:
-    """Conditions that are the same for all threads and sizes, as the branch that is taken."""
+    """Conditions that are the same for all threads and sizes, as the branch that is taken; parts of them, as the rest.
+
+    `1024 > 32 && x < n` is `x < n`.
+    """
     for function in draft.reached:
         for each in nodes.walk(function.body):
             try:
                 match each:
                     case nodes.If(condition=condition, yes=yes, no=no) if (truth := _truth(condition)) is not None:
                         taken = yes if truth else no
-                        return [draft.edit(each, "{ }" if taken is None else _flat(draft, taken))]
+                        text = "{ }" if taken is None else _flat(draft, function, taken)
+                        return [draft.edit(each, text + "\n" * (draft.text(each).count("\n") - text.count("\n")))]
                     case nodes.Conditional(condition=condition, yes=yes, no=no) if (
                         truth := _truth(condition)
                     ) is not None:
                         return [draft.edit(each, in_parentheses(draft.text(yes if truth else no)))]
+                    case nodes.If(condition=nodes.Binary() as condition) if (rest := _undecided(condition)) is not None:
+                        return [draft.edit(condition, draft.text(rest))]
             except LeftAsIs:
                 continue
     return []
 
 
-def _truth(node: nodes.Expression) -> bool | None:
-    match node:
-        case nodes.Literal(value=value) if value is not None:
-            return bool(value)
-        case nodes.Unary(operator="!", operand=operand):
-            inner = _truth(operand)
-            return None if inner is None else not inner
+def _undecided(node: nodes.Binary) -> nodes.Expression | None:
+    """The other side of a condition one side of which is decided, and decides nothing."""
+    for own, other in ((node.left, node.right), (node.right, node.left)):
+        if node.operator in ("&&", "||") and _truth(own) is (node.operator == "&&"):
+            return other
     return None
 
 
-def _flat(draft: KernelText, statement: nodes.Statement) -> str:
-    """A branch without its braces, where these hide no names."""
-    is_hiding = isinstance(statement, nodes.Block) and any(
-        isinstance(each, nodes.Declaration | nodes.OpaqueStatement) for each in statement.statements
-    )
-    return draft.text(statement) if is_hiding else draft.inside(statement) or "{ }"
+def _truth(node: nodes.Expression) -> bool | None:
+    """What a condition of numbers alone is; None where it has variables, or is not followed."""
+    match node:
+        case nodes.Unary(operator="!", operand=operand):
+            inner = _truth(operand)
+            return None if inner is None else not inner
+        case nodes.Binary(operator="&&" | "||" as sign, left=left, right=right):
+            deciding = sign == "||"
+            sides = (_truth(left), _truth(right))
+            return deciding if sides[0] is deciding else None if None in sides else sides[1]
+    value = _number(node)
+    return None if value is None else bool(value)
+
+
+def _number(node: nodes.Expression) -> int | None:
+    """The value of an `int` expression of literals alone."""
+    match node:
+        case nodes.Literal(value=value, text=text):
+            return value if value is not None and 0 <= value < _INT and text[-1] not in "'\"" else None
+        case nodes.Binary(operator=sign, left=left, right=right) if sign in _OPERATIONS:
+            sides = (_number(left), _number(right))
+            if sides[0] is None or sides[1] is None or (sign in ("/", "%") and not 0 < sides[1] <= sides[0]):
+                return None
+            value = int(_OPERATIONS[sign](sides[0], sides[1]))
+            return value if 0 <= value < _INT else None
+    return None
+
+
+def _flat(draft: KernelText, function: nodes.Function, statement: nodes.Statement) -> str:
+    """A branch without its braces, where these hide no names that others have."""
+    if isinstance(statement, nodes.Block):
+        own = {d.name for s in statement.statements if isinstance(s, nodes.Declaration) for d in s.declarators}
+        span = statement.place.span
+        outside = draft.at(Span(draft.span(function).start, span.start)) + draft.at(
+            Span(span.end, function.place.span.end)
+        )
+        is_opaque = any(isinstance(each, nodes.OpaqueStatement) for each in statement.statements)
+        if is_opaque or own & set(words_of(outside)):
+            return draft.text(statement)
+    return draft.inside(statement) or "{ }"
 
 
 def replace_references(draft: KernelText) -> list[Edit]:
@@ -97,10 +144,27 @@ def resolve_aliases(draft: KernelText) -> list[Edit]:
             span = function.body.place.span
             before = draft.at(type(span)(span.start, each.place.span.start))
             after = draft.at(type(span)(each.place.span.end, span.end))
+            old = _of_trait(draft, old)
             if not function.body.place.is_exact or "typename" in old:
                 continue
             return [Edit(span, before + renamed(after, {new: old}))]
     return []
+
+
+def _of_trait(draft: KernelText, name: str) -> str:
+    """The type that `typename Trait<half>::type` is by a full specialisation in the file; any other as it is."""
+    told = re.fullmatch(r"typename\s+(?:\w+\s*::\s*)*(\w+)\s*<([\w\s,]*)>\s*::\s*(\w+)", name)
+    if told is None:
+        return name
+    trait, arguments, member = told[1], "".join(told[2].split()), told[3]
+    code = masked(draft.source)
+    for each in re.finditer(rf"\btemplate\s*<\s*>\s*(?:struct|class)\s+{trait}\s*<([^<>{{}};]*)>\s*\{{", code):
+        end = matching(code, each.end() - 1)
+        body = code[each.end() : end]
+        said = re.search(rf"\btypedef\s+([\w\s]+?)\s+{member}\s*;|\busing\s+{member}\s*=\s*([\w\s]+?)\s*;", body)
+        if "".join(each[1].split()) == arguments and said is not None:
+            return said[1] or said[2]
+    return name
 
 
 def separate_arrays(draft: KernelText) -> list[Edit]:

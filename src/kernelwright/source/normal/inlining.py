@@ -23,7 +23,7 @@ from kernelwright.source.normal.draft import (
     paths,
     renamed,
 )
-from kernelwright.source.normal.types import Instance, instance_of, template_values, variable_instance
+from kernelwright.source.normal.types import Instance, deduced_values, instance_of, template_values, variable_instance
 
 _PLACES = re.compile(r"\b(?:threadIdx|blockIdx|blockDim|gridDim|get_(?:global|local|group)_\w+|get_num_groups)\b")
 
@@ -100,9 +100,13 @@ def _method(
 ) -> _Called | None:
     instance = variable_instance(draft, function, receiver)
     method = None if instance is None else instance.method(name, len(arguments))
-    if instance is None or method is None or method.template_parameters:
+    if instance is None or method is None:
         return None
-    return _Called(method, arguments, member_values(instance, receiver.name))
+    alike = [each for each in instance.struct.methods if each.name == name and len(each.parameters) == len(arguments)]
+    if len(alike) > 1 and any(each.template_parameters for each in alike):
+        raise LeftAsIs("which of several methods is meant is not known")
+    own = deduced_values(draft, function, method, (), arguments) if method.template_parameters else {}
+    return _Called(method, arguments, {**member_values(instance, receiver.name), **own})
 
 
 def member_values(instance: Instance, receiver: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from kernelwright.source.normal.first_thread import gather_shared, share_sums, s
 from kernelwright.source.normal.inlining import inline_calls
 from kernelwright.source.normal.instances import instantiate
 from kernelwright.source.normal.macros import asking_for_block_sizes, drop_conditionals, expand_macros
-from kernelwright.source.normal.objects import copy_fields, split_objects
+from kernelwright.source.normal.objects import copy_fields, point_to_numbers, split_objects
 from kernelwright.source.normal.slices import part_arrays, part_joins
 from kernelwright.source.normal.values import name_results
 from kernelwright.source.normal.walks import declare_in_loops, head_loops
@@ -38,7 +38,7 @@ MAX_EXPANSION = 4
 
 _STEPS: tuple[Callable[[KernelText], list[Edit]], ...] = (
     drop_conditionals, expand_macros, reduce_plainly, resolve_aliases,
-    instantiate, inline_calls, decide_branches, replace_references, copy_fields,
+    instantiate, inline_calls, decide_branches, replace_references, point_to_numbers, copy_fields,
     split_objects, gather_shared, share_sums, store_by_first, store_behind, share_early, head_loops, declare_in_loops,
     part_arrays, part_joins, name_results, separate_arrays,
 )  # fmt: skip

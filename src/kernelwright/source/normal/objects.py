@@ -2,12 +2,143 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit
-from kernelwright.source.normal.draft import KernelText, LeftAsIs, renamed
+from kernelwright.source.if_conditions import condition_value
+from kernelwright.source.lexer import matching, tokens_of
+from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_one_line, is_pure, renamed
 from kernelwright.source.normal.types import Instance, field_type, instance_of, type_of, variable_instance
+from kernelwright.source.span import Span
+
+_ALIGNED = re.compile(r"\b(?:alignas|__align__)\s*\(")
+_ATTRIBUTE = re.compile(r"__attribute__|__declspec|\bpragma\s+pack|\[\[")
+_BYTES = (
+    (1, ("char", "signed char", "unsigned char", "int8_t", "uint8_t", "bool", "__nv_fp8_e4m3", "__nv_fp8_e5m2")),
+    (2, ("half", "__half", "nv_bfloat16", "__nv_bfloat16", "short", "unsigned short", "int16_t", "uint16_t")),
+    (4, ("float", "int", "unsigned", "unsigned int", "uint", "int32_t", "uint32_t", "half2", "__half2",
+         "__nv_bfloat162", "nv_bfloat162")),
+    (8, ("double", "int64_t", "uint64_t", "float2", "int2", "uint2")), (16, ("float4", "int4", "uint4")),
+)  # fmt: skip
+"""Types of the same size everywhere, by their bytes."""
+
+
+def point_to_numbers(draft: KernelText) -> list[Edit]:
+    """Pointers to structs that are one array each, as pointers to its numbers: `p[i]` of `Vec *p` begins at `8 * i`."""
+    for function in draft.reached:
+        for each in nodes.walk(function.body):
+            if isinstance(each, nodes.Declaration) and len(each.declarators) == 1:
+                try:
+                    edits = _narrowed(draft, function, each, each.declarators[0])
+                except LeftAsIs:
+                    continue
+                if edits:
+                    return edits
+    return []
+
+
+def _narrowed(
+    draft: KernelText, function: nodes.Function, node: nodes.Declaration, own: nodes.Declarator
+) -> list[Edit]:
+    """One such pointer and its uses; empty where it is another variable.
+
+    Raises:
+        LeftAsIs: it is changed, or used in another way than by index.
+    """
+    match own.initial:
+        case nodes.Cast(is_pointer=True) as cast:
+            offset = None
+        case nodes.Binary(operator="+", left=nodes.Cast(is_pointer=True) as cast, right=offset):
+            pass
+        case _:
+            return []
+    head = draft.at(Span(node.place.span.start, own.place.span.start))
+    is_pointer = own.is_pointer or "auto" in head.split()
+    instance = instance_of(draft, cast.c_type)
+    if not is_pointer or own.extents or instance is None:
+        return []
+    if sum(isinstance(each, nodes.Declarator) and each.name == own.name for each in nodes.walk(function.body)) > 1:
+        raise LeftAsIs("another variable has the name")
+    numbers, count = _array_in(draft, function, instance)
+    const = "const " if re.search(r"\bconst\b", draft.text(node).partition("*")[0]) else ""
+    (operand,) = cast.operands
+    pointer = f"{const}{numbers}*"
+    is_c = draft.language == "opencl"
+    start = f"({pointer})({draft.text(operand)})" if is_c else f"reinterpret_cast<{pointer}>({draft.text(operand)})"
+    first = start if offset is None else f"{start} + {_scaled(draft, offset, count)}"
+    line = in_one_line(f"{pointer} {own.name} = {first};")
+    return [_in_line(draft, node, line), *_by_number(draft, function, own.name, f"{const}{cast.c_type}", count)]
+
+
+def _scaled(draft: KernelText, index: nodes.Expression, count: int) -> str:
+    """An index of structs as one of their numbers: wide, as a pointer's index is."""
+    if not is_pure(index):
+        raise LeftAsIs("an index that changes something")
+    return f"(long long)({in_one_line(draft.text(index))}) * {count}"
+
+
+def _by_number(draft: KernelText, function: nodes.Function, name: str, c_type: str, count: int) -> list[Edit]:
+    """Every use of a pointer to structs, which is now one to their numbers."""
+    found, uses = [], 0
+    for each in nodes.walk(function.body):
+        if isinstance(each, nodes.Element) and isinstance(each.base, nodes.Name) and each.base.name == name:
+            found.append(draft.edit(each, f"(*({c_type}*)({name} + {_scaled(draft, each.index, count)}))"))
+        uses += name in _mentioned(each)
+    if uses != len(found):
+        raise LeftAsIs("a pointer that is not only used by index")
+    return found
+
+
+def _mentioned(node: nodes.Node) -> frozenset[str]:
+    match node:
+        case nodes.Name(name=name):
+            return frozenset((name,))
+        case nodes.OpaqueStatement(names=names) | nodes.OpaqueExpression(names=names):
+            return names
+    return frozenset()
+
+
+def _array_in(draft: KernelText, function: nodes.Function, instance: Instance) -> tuple[str, int]:
+    """Type and count of the numbers that a struct is, and nothing else.
+
+    Raises:
+        LeftAsIs: it has other fields, or may have bytes between or behind them.
+    """
+    fields = instance.struct.fields
+    if not instance.struct.is_plain or len(fields) != 1 or len(fields[0].extents) != 1 or fields[0].is_pointer:
+        raise LeftAsIs("an object that is no array")
+    numbers = field_type(instance, fields[0])
+    size = next((size for size, names in _BYTES if numbers in names), None)
+    count = _constant(draft, function, _extent(draft, instance, fields[0]))
+    place = instance.struct.place
+    if not place.is_exact:
+        raise LeftAsIs("a macro makes a part of it")
+    text = draft.at(Span(place.span.start, draft.span(fields[0]).start))
+    behind = draft.at(Span(place.span.end, len(draft.data))).partition(";")[0]
+    aligned = [text[each.end() : matching(text, each.end() - 1) or each.end()][:-1] for each in _ALIGNED.finditer(text)]
+    alignments = [_constant(draft, function, renamed(each, instance.values)) for each in aligned]
+    if size is None or count is None or count < 1 or _ATTRIBUTE.search(text) or behind.strip():
+        raise LeftAsIs("a struct of an unknown size")
+    if any(each is None or each < 1 or size * count % each for each in alignments):
+        raise LeftAsIs("a struct with bytes behind its numbers")
+    return numbers, count
+
+
+def _constant(draft: KernelText, function: nodes.Function, text: str) -> int | None:
+    """The value of an expression of numbers, sizes of types and constants of a function; None for another one."""
+    own = draft.variables(function)
+    for _ in range(4):
+        named = {word: own[word] for word in re.findall(r"(?<![\w.])[A-Za-z_]\w*", text) if word in own}
+        text = renamed(text, {
+            name: f"({draft.text(each.initial)})" for name, each in named.items()
+            if isinstance(each, nodes.Declarator) and each.is_const and each.initial is not None
+        })  # fmt: skip
+    for size, names in _BYTES:
+        text = re.sub(rf"\bsizeof\s*\(\s*(?:{'|'.join(names)})\s*\)", str(size), text)
+    is_of_numbers = not re.search(r"[A-Za-z_]", re.sub(r"\b\d+[uUlL]*\b", "1", text))
+    return condition_value(list(tokens_of(text))) if is_of_numbers else None
 
 
 def copy_fields(draft: KernelText) -> list[Edit]:
@@ -139,7 +270,7 @@ def _split(draft: KernelText, function: nodes.Function, node: nodes.Declaration)
         if not instance.struct.is_plain or each.is_shared:
             return []
         names = {field.name: draft.fresh(f"{each.name}_{field.name}") for field in instance.struct.fields}
-        edits += _uses(draft, function, each.name, names)
+        edits += _uses(draft, _scope(function, node), each.name, names)
         for field in instance.struct.fields:
             given = first.get((each.name, field.name))
             initial = "" if given is None or field.extents else f" = {draft.text(given[1])}"
@@ -181,11 +312,17 @@ def _of_field(node: nodes.Statement) -> tuple[str, str, nodes.Expression] | None
     return None
 
 
-def _uses(draft: KernelText, function: nodes.Function, name: str, names: dict[str, str]) -> list[Edit]:
+def _scope(function: nodes.Function, node: nodes.Declaration) -> nodes.Block:
+    """The block in which a declaration's names mean what it says."""
+    around = (each for each in nodes.walk(function.body) if isinstance(each, nodes.Block))
+    return next((each for each in around if any(inner is node for inner in each.statements)), function.body)
+
+
+def _uses(draft: KernelText, scope: nodes.Block, name: str, names: dict[str, str]) -> list[Edit]:
     """Every use of an object, as the variable of its field."""
     edits = []
     count = 0
-    for each in nodes.walk(function.body):
+    for each in nodes.walk(scope):
         match each:
             case nodes.Member(base=nodes.Name(name=base), name=field, is_arrow=False) if base == name:
                 if field not in names:
@@ -198,9 +335,9 @@ def _uses(draft: KernelText, function: nodes.Function, name: str, names: dict[st
                 count += 0
             case nodes.MethodCall(receiver=nodes.Name(name=base)) if base == name:
                 raise LeftAsIs("a method that is not followed")
-    declared = sum(isinstance(each, nodes.Declarator) and each.name == name for each in nodes.walk(function.body))
+    declared = sum(isinstance(each, nodes.Declarator) and each.name == name for each in nodes.walk(scope))
     opaque: Sequence[nodes.Node] = [
-        each for each in nodes.walk(function.body)
+        each for each in nodes.walk(scope)
         if isinstance(each, nodes.OpaqueStatement | nodes.OpaqueExpression) and name in each.names
     ]  # fmt: skip
     if count != 0 or declared != 1 or opaque:

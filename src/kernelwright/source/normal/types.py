@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelwright.source import nodes
@@ -55,10 +55,25 @@ def template_values(
     Raises:
         Kept: the call does not say.
     """
-    names = [each.name for each in callee.template_parameters]
     given = [each.name if isinstance(each, nodes.Name) else draft.text(each) for each in call.template_arguments]
+    return deduced_values(draft, caller, callee, given, call.arguments)
+
+
+def deduced_values(
+    draft: KernelText,
+    caller: nodes.Function,
+    callee: nodes.Function,
+    given: Sequence[str],
+    arguments: Sequence[nodes.Expression],
+) -> dict[str, str]:
+    """The same, for arguments of the template that are said, and for what is passed.
+
+    Raises:
+        LeftAsIs: they do not say.
+    """
+    names = [each.name for each in callee.template_parameters]
     values = dict(zip(names, given, strict=False))
-    for parameter, argument in zip(callee.parameters, call.arguments, strict=False):
+    for parameter, argument in zip(callee.parameters, arguments, strict=False):
         words = re.findall(r"[A-Za-z_]\w*", parameter.c_type)
         if not set(words) & (set(names) - values.keys()):
             continue
@@ -66,6 +81,9 @@ def template_values(
         if found is not None:
             values |= {name: each for name, each in _matched(parameter.c_type, found).items() if name not in values}
     for name in names:
+        default = next(each.default for each in callee.template_parameters if each.name == name)
+        if name not in values and default:
+            values[name] = renamed(default, values)
         if name not in values:
             raise LeftAsIs(f"what {name} is where {callee.name!r} is called is not known")
     return values

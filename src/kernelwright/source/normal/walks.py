@@ -8,7 +8,7 @@ from __future__ import annotations
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit
 from kernelwright.source.loop_headers import read_header
-from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_one_line
+from kernelwright.source.normal.draft import KernelText, LeftAsIs, in_one_line, is_pure
 from kernelwright.source.span import Span
 
 
@@ -19,7 +19,12 @@ def head_loops(draft: KernelText) -> list[Edit]:
             statements = block.statements if isinstance(block, nodes.Block) else ()
             for index, each in enumerate(statements):
                 try:
-                    edits = _counted(draft, each) or _own_index(draft, statements, index)
+                    is_last = block is function.body and function.is_kernel and each is statements[-1]
+                    edits = (
+                        _counted(draft, each)
+                        or _own_index(draft, statements, index)
+                        or _by_threads(draft, function, each, is_last=is_last)
+                    )
                 except LeftAsIs:
                     continue
                 if edits:
@@ -117,6 +122,102 @@ def _own_index(draft: KernelText, statements: tuple[nodes.Statement, ...], index
     text = in_one_line(draft.text(before)).rstrip("; ")
     opening = draft.span(loop).start + head.index(";")
     return [draft.edit(before, ""), Edit(Span(draft.span(loop).start, opening), f"for ({text}")]
+
+
+def _by_threads(draft: KernelText, function: nodes.Function, loop: nodes.Statement, *, is_last: bool) -> list[Edit]:
+    """`for (c0 = 0; c0 < n; c0 += 64) { c = c0 + t; if (c >= n) break; ... }` as `for (c = t; c < n; c += 64) { ... }`.
+
+    `is_last`: whether to leave the loop is to end the kernel.
+    """
+    if not isinstance(loop, nodes.Loop) or not isinstance(loop.body, nodes.Block) or len(loop.body.statements) < 2:
+        return []
+    match loop.initial, loop.condition, loop.update, loop.body.statements[:2]:
+        case (
+            nodes.Declaration(declarators=[nodes.Declarator(
+                name=first, c_type=c_type, is_pointer=False, initial=nodes.Literal(value=0))]),
+            nodes.Binary(operator="<", left=nodes.Name(name=counted), right=bound),
+            nodes.Assign(operator="+=", target=nodes.Name(name=stepped), value=step),
+            (
+                nodes.Declaration(declarators=[nodes.Declarator(
+                    name=own, c_type=own_type, is_pointer=False,
+                    initial=nodes.Binary(operator="+", left=nodes.Name(name=base), right=thread))]),
+                nodes.If(
+                    condition=nodes.Binary(operator=">=", left=nodes.Name(name=tested), right=end), yes=leaving, no=None
+                ),
+            ),
+        ):  # fmt: skip
+            pass
+        case _:
+            return []
+    rest = loop.body.statements[2:]
+    changed = nodes.assigned_names(loop.body) | nodes.declared_names(loop.body)
+    made_of = {each.name for part in (bound, step, thread) for each in nodes.walk(part) if isinstance(each, nodes.Name)}
+    is_plain = (
+        {first} == {counted, stepped, base} and own == tested and own_type == c_type and own not in made_of
+        and not made_of & (changed | {first}) and draft.text(bound) == draft.text(end)
+        and own not in nodes.assigned_names(loop.body) and not any(_uses(each, first) for each in rest)
+        and not any(_may_change(draft, each, made_of | {own}) for each in nodes.walk(loop.body))
+        and all(map(_is_of_variables, (bound, step, thread))) and _is_thread(draft, function, thread)
+        and _leaves(leaving, is_last=is_last)
+    )  # fmt: skip
+    if not is_plain:
+        return []
+    head = f"for ({c_type} {own} = {draft.text(thread)}; {own} < {draft.text(bound)}; {own} += {draft.text(step)}) "
+    start, body = draft.span(loop).start, draft.span(loop.body).start
+    return [Edit(Span(start, body), head), *(_blank(draft, each) for each in loop.body.statements[:2])]
+
+
+def _may_change(draft: KernelText, node: nodes.Node, names: set[str]) -> bool:
+    """Whether something that is not read here may change a variable: by its address, as a reference."""
+    match node:
+        case nodes.Unary(operator="&", operand=nodes.Name(name=name)):
+            return name in names
+        case nodes.MethodCall(arguments=arguments):
+            return any(isinstance(each, nodes.Name) and each.name in names for each in arguments)
+        case nodes.Call(function=function, arguments=arguments) if (helper := draft.helpers.get(function)) is not None:
+            given = zip(helper.parameters, arguments, strict=False)
+            return any(
+                own.is_reference and not own.is_const and isinstance(each, nodes.Name) and each.name in names
+                for own, each in given
+            )
+        case nodes.OpaqueStatement(names=mentioned) | nodes.OpaqueExpression(names=mentioned):
+            return bool(mentioned & names)
+    return False
+
+
+def _is_of_variables(node: nodes.Expression) -> bool:
+    """Whether an expression has no calls and reads no memory."""
+    return is_pure(node) and not any(
+        isinstance(each, nodes.Element) or (isinstance(each, nodes.Unary) and each.operator == "*")
+        or (isinstance(each, nodes.Member) and each.is_arrow) for each in nodes.walk(node)
+    )  # fmt: skip
+
+
+def _blank(draft: KernelText, node: nodes.Statement) -> Edit:
+    return draft.edit(node, "\n" * draft.text(node).count("\n"))
+
+
+def _is_thread(draft: KernelText, function: nodes.Function, node: nodes.Expression) -> bool:
+    """Whether an expression is a thread's place in its block: never negative."""
+    match node:
+        case nodes.Member(base=nodes.Name(name="threadIdx")):
+            return True
+        case nodes.Name(name=name) if name not in nodes.assigned_names(function.body):
+            variable = draft.variables(function).get(name)
+            initial = variable.initial if isinstance(variable, nodes.Declarator) else None
+            return initial is not None and _is_thread(draft, function, initial)
+    return False
+
+
+def _leaves(node: nodes.Statement, *, is_last: bool) -> bool:
+    """Whether a statement is no more than the end of the loop, or of this step where none follows."""
+    inner = node.statements[0] if isinstance(node, nodes.Block) and len(node.statements) == 1 else node
+    match inner:
+        case nodes.Jump(word="break" | "continue"):
+            return True
+        case nodes.Return(value=None):
+            return is_last
+    return False
 
 
 def _has_own(node: nodes.Statement, name: str) -> bool:

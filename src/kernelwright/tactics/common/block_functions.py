@@ -357,7 +357,12 @@ def _statement(thread: _Thread, node: nodes.Statement, scope: dict[str, _Value])
         case nodes.Evaluate(expression=expression):
             yield from _value(thread, expression, scope)
         case nodes.If(condition=condition, yes=yes, no=no):
-            if (yield from _integer(thread, condition, scope)):
+            test = yield from _value(thread, condition, scope)
+            if isinstance(test, _Compared):
+                yield from _value(thread, _as_choice(node), scope)
+            elif not isinstance(test, int):
+                raise Unfit("a condition depends on data")
+            elif test:
                 yield from _statement(thread, yes, scope)
             elif no is not None:
                 yield from _statement(thread, no, scope)
@@ -373,6 +378,20 @@ def _statement(thread: _Thread, node: nodes.Statement, scope: dict[str, _Value])
         case _:
             raise Unfit("a statement that is not followed")
     return None
+
+
+def _as_choice(node: nodes.If) -> nodes.Assign:
+    """`if (x > m) m = x;` as `m = x > m ? x : m`.
+
+    Raises:
+        Unfit: it does something else.
+    """
+    inner = node.yes.statements[0] if isinstance(node.yes, nodes.Block) and len(node.yes.statements) == 1 else node.yes
+    match inner:
+        case nodes.Evaluate(expression=nodes.Assign(operator="=", target=target, value=value) as assign) if not node.no:
+            choice = nodes.Conditional(node.place, node.condition, value, target)
+            return nodes.Assign(assign.place, "=", target, choice)
+    raise Unfit("a condition depends on data")
 
 
 def _declare(thread: _Thread, node: nodes.Declaration, scope: dict[str, _Value]) -> _Run:
@@ -417,6 +436,8 @@ def _value(thread: _Thread, node: nodes.Expression, scope: dict[str, _Value]) ->
             if operator in ("&&", "||") and isinstance(one, int) and bool(one) == (operator == "||"):
                 return int(bool(one))
             other = yield from _value(thread, right, scope)
+            if operator == "&&" and isinstance(one, int) and isinstance(other, _Compared):
+                return other
             if isinstance(one, int) and (whole := _whole(right)) and operator not in "+*":
                 return _of_counts(operator, one, whole)
             return _binary(operator, one, other)

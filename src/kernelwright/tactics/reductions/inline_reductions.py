@@ -7,6 +7,7 @@ not guessed: whoever uses the function runs it (`block_functions.joining_calls`)
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -67,6 +68,8 @@ class _Join:
     """Where one thread stores the result; None where others read it."""
     result: nodes.Element | None
     """Where others read it."""
+    named: str = ""
+    """The variable of its own that the result is, where it is not the one that went in."""
 
     @property
     def is_returned(self) -> bool:
@@ -123,6 +126,8 @@ def _found(subject: Subject, known: Collection[str], *, is_storing: bool) -> _Jo
         index for index, each in enumerate(body.statements)
         if each not in shared and _touches(each, names) and not _calls(each, known)
     ]  # fmt: skip
+    with contextlib.suppress(Unfit):
+        return _in_one_variable(subject, body.statements, touching, names)
     first, last, following = _bounds(body.statements, touching, names)
     result = _result(body.statements[last + 1 : following], names)
     if following is None and result is None:
@@ -145,6 +150,85 @@ def _found(subject: Subject, known: Collection[str], *, is_storing: bool) -> _Jo
     after = body.statements[last + 1 :]
     readers = after if following is None else body.statements[last + 1 : following]
     return _Join(region, after, readers, used, places, value, own, c_type, stored, result)
+
+
+def _in_one_variable(
+    subject: Subject, statements: tuple[nodes.Statement, ...], touching: Sequence[int], names: set[str]
+) -> _Join:
+    """The first join where each thread's value goes in and the result comes out in one variable, over two levels.
+
+    `x = warp_sum(x); if (lane == 0) part[warp] = x; __syncthreads(); x = part[lane]; x = warp_sum(x);`
+
+    Raises:
+        Unfit: the first join is another one.
+    """
+    body = subject.analysis.function.body
+    first = next((index for index in touching if not _is_barrier(statements[index])), None)
+    own = None if first is None else _joined_into(statements[first])
+    if first is None or own is None:
+        raise Unfit("threads do not join one variable")
+    kept, last, named, is_met = {own, *names}, first, "", False
+    for index in range(first + 1, len(statements)):
+        each = statements[index]
+        changed = {nodes.root_name(a.target) for a in _assigns(each)} | nodes.assigned_names(each)
+        changed -= nodes.declared_names(each)
+        named = _named_result(each, own, names) if is_met else ""
+        is_place = isinstance(each, nodes.Declaration) and not _mentions(each, kept) and not changed
+        if not (named or is_place or _is_barrier(each) or (changed and changed <= kept)):
+            break
+        is_met = is_met or any(isinstance(c, nodes.Call) and barrier_scope(c.function) for c in nodes.walk(each))
+        last = index if named or own in changed else last
+        if named:
+            break
+    inside = {d.name for each in statements[first : last + 1] for d in _declared_in(each)} - {named}
+    behind = statements[last + 1 :]
+    is_read = bool(named) or any(_mentions(each, {own}) for each in behind)
+    if not is_met or last == first or not is_read or any(_mentions(each, inside) for each in behind):
+        raise Unfit("threads do not go on with the variable that they join")
+    region, later = statements[first : last + 1], [index for index in touching if index > last]
+    _, own, c_type = _input(body, first, last, names)
+    if named and c_type != next(d.c_type for d in _declared_in(statements[last]) if d.name == named):
+        raise Unfit("the result has another type")
+    declared = _shared(body)
+    used = tuple(each for each in declared if any(_mentions(s, {d.name for d in each.declarators}) for s in region))
+    following = later[0] if later else len(statements)
+    before = [each for each in statements[:first] if each not in declared]
+    _refuse_other_uses(before, statements[following:], used)
+    places = _places(subject, statements[:first], region, names | {own}, None, None)
+    return _Join(region, behind, statements[last + 1 : following], used, places, None, own, c_type, None, None, named)
+
+
+def _declared_in(node: nodes.Statement) -> Sequence[nodes.Declarator]:
+    return node.declarators if isinstance(node, nodes.Declaration) else ()
+
+
+def _named_result(node: nodes.Statement, own: str, names: set[str]) -> str:
+    """`y` of `const float y = warp_sum(x);`; empty for another statement."""
+    match node:
+        case nodes.Declaration(declarators=[nodes.Declarator(
+            name=name, is_pointer=False, is_reference=False, extents=(),
+            initial=nodes.Call(function=function, arguments=[nodes.Name(name=argument)]),
+        )]):  # fmt: skip
+            return name if argument == own and function in names else ""
+    return ""
+
+
+def _joined_into(node: nodes.Statement) -> str | None:
+    """`x` of `x = warp_sum(x);` and of a loop of `x += __shfl_xor_sync(mask, x, o);`."""
+    match node:
+        case nodes.Loop(body=body):
+            changed = nodes.assigned_names(node) - nodes.declared_names(node)
+            calls = [each for each in nodes.walk(body) if isinstance(each, nodes.Call) and is_exchange(each.function)]
+            return next(iter(changed)) if len(changed) == 1 and calls else None
+        case nodes.Evaluate(
+            expression=nodes.Assign(operator="=", target=nodes.Name(name=own), value=nodes.Call(arguments=arguments))
+        ):
+            return own if any(isinstance(each, nodes.Name) and each.name == own for each in arguments) else None
+    return None
+
+
+def _assigns(node: nodes.Node) -> list[nodes.Assign]:
+    return [each for each in nodes.walk(node) if isinstance(each, nodes.Assign)]
 
 
 def _bounds(
@@ -199,14 +283,24 @@ def _refuse_other_uses(
         raise Unfit("shared memory is used before")
     if not any(_mentions(each, names) for each in later):
         return
-    first = next(each for each in later if _mentions(each, names))
-    if isinstance(first, nodes.If) and first.no is None:  # whoever reads more than that is refused where it is run
-        first = first.yes.statements[0] if isinstance(first.yes, nodes.Block) and first.yes.statements else first.yes
+    first = _first_of(later, names)
     match first:
         case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Element() as target, value=value)):
             if names == {nodes.root_name(target)} and not _mentions(value, names):
                 return
     raise Unfit("shared memory is used after the next join")
+
+
+def _first_of(statements: Sequence[nodes.Statement], names: Collection[str]) -> nodes.Statement:
+    """The first statement that mentions names, inside of conditions; whoever reads more is refused where it is run."""
+    first = next(each for each in statements if _mentions(each, names))
+    while isinstance(first, nodes.If | nodes.Block):
+        if isinstance(first, nodes.If) and (first.no is not None or _mentions(first.condition, names)):
+            break
+        inner = first.yes if isinstance(first, nodes.If) else first
+        inside = inner.statements if isinstance(inner, nodes.Block) else (inner,)
+        first = next(each for each in inside if _mentions(each, names))
+    return first
 
 
 def _calls(node: nodes.Node, functions: Collection[str]) -> bool:
@@ -392,7 +486,7 @@ def _function(subject: Subject, found: _Join, name: str) -> str:
         f"{each.place.span.text(source)};"
         for statement, each in found.places
     ]
-    end = [f"return {found.own};"] if found.is_returned else []
+    end = [f"return {found.named or found.own};"] if found.is_returned else []
     if found.result is not None:  # a second barrier: the next join may store in the same memory
         read = f"const {found.c_type} kw_result = {found.result.place.span.text(source)};"
         end = [words.barrier, read, words.barrier, "return kw_result;"]
@@ -426,6 +520,11 @@ def _kernel_edits(subject: Subject, found: _Join, name: str, joined: str) -> lis
         edits.append((taken.place.span, ""))
     elif found.result is not None:
         call = f"const {found.c_type} {joined} = {call}"
+    elif found.named:
+        call = f"const {found.c_type} {found.named} = {call}"
+    elif found.is_returned and (uses := _uses_behind(found)) is not None:
+        call = f"const {found.c_type} {joined} = {call}"
+        edits += [(each, joined) for each in uses]
     elif found.is_returned:
         call = f"{found.own} = {call}"
     edits.append((Span(found.region[0].place.span.start, found.region[-1].place.span.end), call))
@@ -436,6 +535,15 @@ def _kernel_edits(subject: Subject, found: _Join, name: str, joined: str) -> lis
         ]  # fmt: skip
     edits += [(each.place.span, "") for each in _needless_barriers(subject, found)]
     return edits + _first_thread_edits(found)
+
+
+def _uses_behind(found: _Join) -> list[Span] | None:
+    """Where the variable that goes in is read behind the join; None where it changes there, or a macro has a part."""
+    if any(found.own in nodes.assigned_names(each) | nodes.declared_names(each) for each in found.after):
+        return None
+    inside = (each for statement in found.after for each in nodes.walk(statement))
+    uses = [each.place for each in inside if isinstance(each, nodes.Name) and each.name == found.own]
+    return [each.span for each in uses] if all(each.is_exact for each in uses) else None
 
 
 def _first_thread_edits(found: _Join) -> list[tuple[Span, str]]:

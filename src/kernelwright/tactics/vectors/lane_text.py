@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from kernelwright.source import nodes
@@ -177,6 +178,11 @@ def cuda_prelude(
     return text + "".join(_mapped(name, count, vec) for name, count in sorted(mapped))
 
 
+def wide_name(name: str) -> str:
+    """What the form of a function for lanes is called; `name` may have a template's arguments."""
+    return "kw_" + re.sub(r"\W+", "_", name)
+
+
 def _mapped(name: str, count: int, vec: str) -> str:
     letters = "ABCDEFGH"[:count]
     classes = ", ".join(f"class {each}" for each in letters)
@@ -184,7 +190,7 @@ def _mapped(name: str, count: int, vec: str) -> str:
     first = ", ".join(f"{each.lower()}.v[0]" for each in letters)
     every = ", ".join(f"{each.lower()}.v[i]" for each in letters)
     return (
-        f"template <{classes}> __device__ __forceinline__ auto kw_{name}({parameters})\n"
+        f"template <{classes}> __device__ __forceinline__ auto {wide_name(name)}({parameters})\n"
         f"    -> kw_lanes<decltype({name}({first}))> {{\n  kw_lanes<decltype({name}({first}))> r;\n"
         f'  _Pragma("unroll") for (int i = 0; i < {vec}; ++i) r.v[i] = {name}({every});\n  return r;\n}}\n'
     )

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import is_cached_load, is_cached_store, vector_load, vector_store
+from kernelwright.source.lexer import words_of
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.vectors.lane_checks import LaneChecks
 from kernelwright.tactics.vectors.lane_kinds import UNIFORM, LaneKind
+from kernelwright.tactics.vectors.lane_text import wide_name
 
 
 @dataclass
@@ -458,8 +460,9 @@ class Vectorizer(LaneChecks):
         if is_cached_load(name):
             return self._load(node, self._pointed(arguments[0]), self._element_type(arguments[0]))
         if not self.dialect.is_opencl:
-            self.mapped[name, len(arguments)] = None
-            return f"kw_{name}({', '.join(self._wide(each) for each in arguments)})"
+            said = self._with_template(node)
+            self.mapped[said, len(arguments)] = None
+            return f"{wide_name(said)}({', '.join(self._wide(each) for each in arguments)})"
         if name in self.functions:
             return self._clone_call(node)
         c_types = {kind.c_type for kind in map(self.kind, arguments) if kind.is_varying}
@@ -473,6 +476,25 @@ class Vectorizer(LaneChecks):
             for each in arguments
         ]
         return f"{name}({', '.join(texts)})"
+
+    def _with_template(self, node: nodes.Call) -> str:
+        """The function with the template's arguments that a call says.
+
+        Raises:
+            Unfit: they are made of what only the kernel knows.
+        """
+        if not node.template_arguments:
+            return node.function
+        inside = [inner for each in node.template_arguments for inner in nodes.walk(each)]
+        words = {word for name in inside if isinstance(name, nodes.Name) for word in words_of(name.name)}
+        own: set[str] = set()
+        for each in self.tree.kernels:
+            own |= {parameter.name for parameter in each.template_parameters}
+            own |= {parameter.name for parameter in each.parameters} | nodes.declared_names(each.body)
+        if words & own or not all(isinstance(each, nodes.Name | nodes.Literal) for each in inside):
+            raise Unfit(f"{node.function} is called with what only the kernel knows")
+        given = (each.name if isinstance(each, nodes.Name) else self._text(each) for each in node.template_arguments)
+        return f"{node.function}<{', '.join(given)}>"
 
     def _clone_call(self, node: nodes.Call) -> str:
         """A call of a vector form of one of the file's functions, which is made on the way."""
