@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernelwright.errors import KernelwrightError
+from kernelwright.infer.text.host_names import changes_of, macros, plain_numbers
 from kernelwright.problem.dtypes import dtype_of_c_type, is_vector_c_type
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source.lexer import MacroDefinition, definitions_of, masked, matching
@@ -364,25 +365,9 @@ class HostReader:
             raise Untranslatable(text)  # the host's `n` may not be the kernel's
         return made.replace(_PASSED, "")
 
-    def numbers(self) -> dict[str, int]:
+    def numbers(self) -> Mapping[str, int]:
         """Names that are set to a plain number, once."""
-        found: dict[str, list[str]] = {}
-        for name, value in re.findall(r"\b(\w+)\s*=\s*(\d+)\s*(?=[,;])", self._before):
-            found.setdefault(name, []).append(value)
-        for each in definitions_of(self._before):
-            if each.parameters is None and each.body.strip().isdecimal():
-                found.setdefault(each.name, []).append(each.body.strip())
-        return {
-            name: int(values[0])
-            for name, values in found.items()
-            if len(set(values)) == 1 and self._assignments(name) <= len(values)
-        }
-
-    def _assignments(self, name: str) -> int:
-        """How often a name gets a value, or a part of it one."""
-        word = re.escape(name)
-        changes = re.findall(rf"(?<![\w.]){word}\s*(?:\.\s*[xyz]\s*)?(?:[-+*/%|&]|<<|>>)?=(?!=)", self._before)
-        return len(changes) + len(re.findall(rf"(?<![\w.]){word}\s*(?:\+\+|--)|(?:\+\+|--)\s*{word}\b", self._before))
+        return plain_numbers(self._before)
 
     def extents(self, text: str) -> tuple[str, ...]:
         """What a `dim3`, a number or a variable of either says, x first.
@@ -474,7 +459,7 @@ class HostReader:
 
     def _macro(self, name: str) -> MacroDefinition | None:
         """The one definition of a macro; None where there is none, or several differ."""
-        found = {each.body.strip(): each for each in definitions_of(self._before) if each.name == name}
+        found = {each.body.strip(): each for each in macros(self._before).get(name, ())}
         return next(iter(found.values())) if len(found) == 1 else None
 
     def variable(self, name: str) -> str:
@@ -498,7 +483,7 @@ class HostReader:
             return _folded(self.text(macro.body))
         kinds = r"\b(?:int|unsigned|size_t|long|auto|uint\w*|int\w*_t)"
         assigned = re.findall(rf"{kinds}\s+{re.escape(name)}\s*=\s*([^;]+);", self._before)
-        again = self._assignments(name)
+        again = changes_of(self._before)[name]
         if len(assigned) == 1 and again == 1:
             return self.text(split_commas(assigned[0])[0])
         if assigned or again:

@@ -305,7 +305,7 @@ class _Reader(HostReader):
         self._program = program
         self._frame = frame
 
-    def numbers(self) -> dict[str, int]:
+    def numbers(self) -> Mapping[str, int]:
         """None but the program's sizes: what a function sets is read where it is used."""
         return {}
 
