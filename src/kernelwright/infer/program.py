@@ -190,7 +190,8 @@ class _Program:
         self._source = source
         self._known = known
         self._sizes = dict(sizes)
-        self._changed = frozenset(name for name, value in sizes.items() if value != source.host.sizes[name])
+        guesses = source.host.guesses.keys()
+        self._changed = frozenset(n for n, value in sizes.items() if value != source.host.sizes[n] or n in guesses)
         self._arguments: dict[str, InferredArgument] = {}
         self._allocated = source.host.allocated_bytes()
         self._names: dict[tuple[str, str], str] = {}
@@ -205,6 +206,7 @@ class _Program:
         extra = {name: value for part in parts for name, value in part.sizes.items() if name in self._loose(part)}
         looped = sorted({each.location.line or 0 for each in launches if each.is_in_loop})
         notes = [f"of the loop around the launch in line {line} the first round is taken" for line in looped]
+        notes += [told for name, told in sorted(self._source.host.guesses.items()) if name in self._source.host.sizes]
         first = parts[0]
         return replace(
             first, source=first.source if len({each.kernel for each in launches}) == 1 else self._source.text,

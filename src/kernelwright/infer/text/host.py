@@ -445,6 +445,10 @@ class HostReader:
         finally:
             self._nesting -= 1
 
+    def is_below(self, text: str, other: str) -> bool:
+        """Whether what one expression stands for is surely less than another."""
+        return text.isdigit() and not other.isdigit()
+
     def called(self, function: str, passed: Sequence[str]) -> str:
         """What a call of a macro or function of the host's code stands for; `passed`: as written.
 
@@ -480,7 +484,7 @@ class HostReader:
             return str(known)
         macro = self._macro(name)
         if macro is not None and macro.parameters is None and macro.body.strip():
-            return _folded(self.text(macro.body))
+            return folded(self.text(macro.body))
         kinds = r"\b(?:int|unsigned|size_t|long|auto|uint\w*|int\w*_t)"
         assigned = re.findall(rf"{kinds}\s+{re.escape(name)}\s*=\s*([^;]+);", self._before)
         again = changes_of(self._before)[name]
@@ -491,10 +495,11 @@ class HostReader:
         return name
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
     """An expression in plain numbers as the number that it is; others as they are."""
     with contextlib.suppress(KernelwrightError, ArithmeticError):
-        return text if re.search(r"[A-Za-z_]", text) else str(Expression.parse(text).evaluate({}))
+        expression = Expression.parse(text)
+        return text if expression.names else str(expression.evaluate({}))
     return text
 
 
@@ -585,6 +590,9 @@ class _Translation:
             raise Untranslatable(text)
         other = self._value()
         left, sign, right = re.split(r" ([<>=!]=|[<>]) ", text, maxsplit=1)
+        whole = _rounded_quotient(left, sign, right, (chosen, other))
+        if whole:
+            return whole, 2
         if sign[0] in "<>" and {left, right} == {chosen, other}:
             return f"{'min' if (sign[0] == '<') == (chosen == left) else 'max'}({left}, {right})", 2
         return f"({chosen} if {text} else {other})", 2
@@ -660,13 +668,30 @@ class _Translation:
             return f"({arguments[0]})"
         if bare in ("ceil", "ceilf") and len(arguments) == 1:
             return _rounded_up(arguments[0])
+        ends = (*(start - 1 for start in starts[1:]), self._at - 1)
+        written = [" ".join(self._tokens[start:end]) for start, end in zip(starts, ends, strict=True)]
+        try:
+            return f"({self._reader.called(bare, written)})"
+        except Untranslatable as error:
+            unread = error
+        if len(arguments) == 2 and _ROUND.fullmatch(bare) and self._reader.is_below(*arguments):
+            arguments.reverse()  # nobody rounds a small number up to multiples of a large one
         if len(arguments) == 2 and _ROUND.fullmatch(bare):
             return f"(ceil_div({arguments[0]}, {arguments[1]}) * {arguments[1]})"
         if len(arguments) == 2 and _CEIL.fullmatch(bare):
             return f"ceil_div({arguments[0]}, {arguments[1]})"
-        ends = (*(start - 1 for start in starts[1:]), self._at - 1)
-        written = [" ".join(self._tokens[start:end]) for start, end in zip(starts, ends, strict=True)]
-        return f"({self._reader.called(bare, written)})"
+        raise unread
+
+
+def _rounded_quotient(left: str, sign: str, right: str, values: tuple[str, str]) -> str:
+    """`n % 64 == 0 ? n / 64 : n / 64 + 1` as `ceil_div`; empty where it is something else."""
+    product = re.fullmatch(r"(\w+|\(.+\)) % (\w+)", left[1:-1] if _is_wrapped(left) else left)
+    exact, above = (each[1:-1] if _is_wrapped(each) else each for each in (values if sign == "==" else values[::-1]))
+    if product is None or right != "0" or sign not in ("==", "!=", ">"):
+        return ""
+    quotient = f"{product[1]} // {product[2]}"
+    is_ceil = exact == quotient and above in (f"{quotient} + 1", f"({quotient}) + 1")
+    return f"ceil_div({product[1]}, {product[2]})" if is_ceil else ""
 
 
 def _rounded_up(text: str) -> str:

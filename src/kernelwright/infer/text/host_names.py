@@ -27,9 +27,7 @@ def plain_numbers(code: str) -> Mapping[str, int]:
             found.setdefault(name, []).extend(numbers)
     changes = changes_of(code)
     return {
-        name: int(values[0])
-        for name, values in found.items()
-        if len(set(values)) == 1 and changes[name] <= len(values)
+        name: int(values[0]) for name, values in found.items() if len(set(values)) == 1 and changes[name] <= len(values)
     }
 
 
