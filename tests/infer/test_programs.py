@@ -570,6 +570,22 @@ def test_a_function_that_asks_what_to_return_is_followed(tmp_path: Path) -> None
     assert "ceil_div(" in infer_program(tmp_path, (".cu",)).launches[0].grid[0]
 
 
+def test_what_a_function_makes_of_its_argument_counts(tmp_path: Path) -> None:
+    found = _computed(tmp_path, "run(x, 1000); return 0; int n = 5;", "__global__ void twice(float *x, int n);\nCALLED")
+    assert found.sizes
+    source = (tmp_path / "main.cu").read_text()
+    for statement, expected in (("n = (n + 63) / 64 * 64;", 1024), ("n += 24;", 1024), ("for (;;) n *= 2;", None)):
+        called = f"void run(float *x, int n) {{ {statement} twice<<<(n + 255) / 256, 256>>>(x, n); }}"
+        (tmp_path / "main.cu").write_text(source.replace("CALLED", called))
+        if expected is None:
+            with pytest.raises(SpecError, match="is not read"):
+                infer_program(tmp_path, (".cu",))
+        else:
+            found = infer_program(tmp_path, (".cu",))
+            value = Expression.parse(found.arguments[1].value)
+            assert value.evaluate(dict(found.sizes)) == expected
+
+
 def test_a_rounding_function_that_is_not_there_rounds_the_larger_number(tmp_path: Path) -> None:
     for call in ("round_up(1000, 64)", "shrRoundUp(64, 1000)"):
         found = _computed(tmp_path, f"int n = {call};")

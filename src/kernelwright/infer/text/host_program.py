@@ -553,9 +553,11 @@ class _Reader(HostReader):
             return listed, True, self
         frame = self._frame
         if name in frame.parameters and frame.caller is not None:
-            is_changed = changed_value(name, "", 0, self._before) != ""
-            passed = frame.parameters[name].strip().lstrip("&")
-            return (None if is_changed else passed), False, _Reader(self._program, frame.caller)
+            passed, caller = frame.parameters[name].strip().lstrip("&"), _Reader(self._program, frame.caller)
+            if changed_value(name, passed, 0, self._before) == passed:
+                return passed, False, caller
+            number = caller.number_of(passed)
+            return (self._changed(name, number, 0) if number.isdigit() else None), False, self
         code = self._program.code
         pattern = rf"(?<![\w.>\]])\*?\s*{re.escape(name)}\s*=(?!=)\s*([^;]+);"
         others = {_value_alone(found[1]) for found in re.finditer(pattern, code)}
