@@ -13,7 +13,8 @@ from kernelwright.infer.model import Inferred
 from kernelwright.infer.problem_files import check_loads, files_of
 from kernelwright.infer.program import infer_program
 from kernelwright.infer.text.host import divided
-from kernelwright.infer.text.host_program import HostProgram, read_host, run_words
+from kernelwright.infer.text.host_program import HostProgram
+from kernelwright.infer.text.host_text import read_host, run_words
 from kernelwright.infer.words import read_words
 from kernelwright.problem.expressions.expression import Expression
 from short_command import COMMAND

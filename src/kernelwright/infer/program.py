@@ -13,7 +13,8 @@ from kernelwright.infer.inference import Given, infer
 from kernelwright.infer.model import Inferred, InferredArgument, InferredStep
 from kernelwright.infer.text.device_text import device_text
 from kernelwright.infer.text.host import divided
-from kernelwright.infer.text.host_program import HostProgram, HostText, ProgramLaunch, read_host, run_words
+from kernelwright.infer.text.host_program import HostProgram, ProgramLaunch
+from kernelwright.infer.text.host_text import HostText, read_host, run_words
 from kernelwright.infer.text.structs import structures_of, with_launched_members, with_members
 from kernelwright.infer.words import Words
 from kernelwright.problem.dtypes import dtype_of_c_type

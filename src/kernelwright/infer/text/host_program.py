@@ -10,7 +10,6 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeVar
 
 from kernelwright.errors import Location, SpecError
@@ -34,9 +33,8 @@ from kernelwright.infer.text.host_changes import (
     read_from_file,
     returned_value,
 )
+from kernelwright.infer.text.host_text import HostText
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.includes import includes_in
-from kernelwright.problem.toml.file import read_text
 from kernelwright.source.if_conditions import condition_value
 from kernelwright.source.lexer import directives, masked, matching, tokens_of
 from kernelwright.source.preprocess import preprocess
@@ -64,21 +62,6 @@ _FILLS = re.compile(r"(?:cuda|hip)(?:Memset|Memcpy)(?:Async)?")
 _COUNT = re.compile(r"\b(\w+)\s*\.\s*size\s*\(\s*\)")
 _MEMBER = re.compile(r"(?<=[\w\])])\s*(?:->|\.)\s*(?=[A-Za-z_])")
 _SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w: ]+?)\s*\)")
-
-
-@dataclass(frozen=True, slots=True)
-class HostText:
-    """A host file with the headers that it includes by quotes, and where each part is from."""
-
-    text: str
-    files: tuple[Path, ...]
-    """The file of each line."""
-    lines: tuple[int, ...]
-
-    def location(self, line: int) -> Location:
-        """Where a line of the text is, from 0."""
-        line = min(line, len(self.files) - 1)
-        return Location(self.files[line], self.lines[line])
 
 
 @dataclass(frozen=True, slots=True)
@@ -594,39 +577,6 @@ def _value_alone(text: str) -> str:
             break
     alone = (split_commas(text) or [""])[0]
     return re.split(r"(?<![=!<>])=(?!=)", alone)[-1].strip()
-
-
-def read_host(file: Path) -> HostText:
-    """A file with what it includes by quotes in place, each header once; headers that are not there are left out."""
-    lines: list[str] = []
-    origins: list[tuple[Path, int]] = []
-    seen: set[Path] = set()
-
-    def take(path: Path) -> None:
-        seen.add(path.resolve())
-        text = path.read_bytes().decode("utf-8", "replace")  # comments may be in any encoding
-        quoted = {each.line: each.name for each in includes_in(text) if each.is_quoted and not each.is_macro}
-        for number, line in enumerate(text.split("\n"), 1):
-            named = quoted.get(number)
-            header = None if named is None else path.parent / named
-            if header is not None and header.is_file():
-                if header.resolve() not in seen and header.suffix != ".c":
-                    take(header)
-                continue
-            lines.append("" if named is not None else line)
-            origins.append((path, number))
-
-    take(file)
-    return HostText("\n".join(lines), tuple(path for path, _ in origins), tuple(number for _, number in origins))
-
-
-def run_words(folder: Path) -> tuple[str, ...]:
-    """The words behind the program in the line of its Makefile that runs it: `./$(program) 1024 10`."""
-    makefile = folder / "Makefile"
-    if not makefile.is_file():
-        return ()
-    found = re.search(r"^\t.*?\./\S+[ \t]+(.*)$", read_text(makefile, what="the Makefile"), re.MULTILINE)
-    return tuple(found[1].split()) if found else ()
 
 
 def _without(text: str, macros: Mapping[str, int]) -> str:
