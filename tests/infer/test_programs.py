@@ -517,6 +517,7 @@ def _computed(folder: Path, before: str, function: str = "") -> Inferred:
         ("int n = 1000; if (n % 64) n += 64 - n % 64;", 1024),
         ("int n = 1000; if (n % 8 != 0) { n = n + 8 - n % 8; }", 1000),
         ("int n = 1000; if (n < 500) n = n * 2;", 1000),
+        ("int b = 64, n = 1000; if (n % b != 0) n = (n / b + 1) * b;", 1024),
         ("int n = 1000; for (int i = 0; i < 5; i++) { x[i] = n; }", 1000),
         ("int n = 1000; printf(text, &n); shown(&n);", 1000),
         ("Shape s = {20, 50, 1.5f}; int n = s.rows * s.cols;", 1000),
@@ -530,6 +531,8 @@ def test_what_several_statements_compute_is_computed(before: str, expected: int,
     found = _computed(tmp_path, before)
     sizes = dict(found.sizes)
     assert Expression.parse(found.arguments[1].value).evaluate(sizes) == expected
+    assert Expression.parse(found.launches[0].grid[0]).evaluate(sizes) == -(-expected // 256)
+    assert Expression.parse(found.arguments[0].shape[0]).evaluate(sizes) == expected
     check_loads(found.file, found.entry, files_of(found)[0])
 
 

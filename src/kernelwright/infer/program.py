@@ -368,7 +368,7 @@ class _Program:
 
 
 def _names(text: str) -> set[str]:
-    return set(re.findall(r"[A-Za-z_]\w*", text)) - {"ceil_div", "min", "max"}
+    return set(re.findall(r"[A-Za-z_]\w*", text)) - {"ceil_div", "min", "max", "if", "else"}
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:
