@@ -364,6 +364,7 @@ def optimize(
             in_flight=in_flight, part=part, max_attempts=max_attempts, roles=roles,
         )  # fmt: skip
         if several is not None:
+            begun.close()  # each problem asks for itself
             raise typer.Exit(run_batch(optimize_words, several, profile))
         raise typer.Exit(run_optimize(optimize_words, begun))
 
