@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from kernelwright.errors import MissingDependency, UsageError
-from kernelwright.evaluate.device.probe import ProbeReport, probe_devices, select_device, select_devices
+from kernelwright.evaluate.device.probe import ProbeReport, begun_probes, probe_devices, select_device, select_devices
 from kernelwright.testing.fault_backend import FAULT_BACKEND, FAULT_DEVICE
 
 GPU = replace(FAULT_DEVICE, backend="opencl", id="opencl:nvidia-cuda-13.0:gpu0", name="NVIDIA H100", kind="gpu")
@@ -31,6 +31,32 @@ def test_backend_without_devices_is_a_reason_and_the_others_count(class_name):
     assert report.devices == (FAULT_DEVICE,)
     expected = {"CrashingBackend": "crashed", "UnavailableBackend": "not today"}[class_name]
     assert expected in report.unavailable[name]
+
+
+def test_a_probe_that_is_begun_early_answers_once_and_ends_with_its_block():
+    with begun_probes(FAULT_BACKEND) as begun:
+        worker = begun.take(FAULT_BACKEND)
+        assert worker is not None
+        assert worker.alive
+        begun.keep(FAULT_BACKEND, worker)
+        assert probe_devices(backends=[FAULT_BACKEND], begun=begun).devices == (FAULT_DEVICE,)
+        assert not worker.alive
+        assert begun.take(FAULT_BACKEND) is None
+        assert probe_devices(backends=[FAULT_BACKEND], begun=begun).devices == (FAULT_DEVICE,)
+    with begun_probes(FAULT_BACKEND) as begun:
+        unasked = begun.take(FAULT_BACKEND)
+        assert unasked is not None
+        begun.keep(FAULT_BACKEND, unasked)
+    assert not unasked.alive
+
+
+@pytest.mark.parametrize("class_name", ["CrashingBackend", "UnavailableBackend"])
+def test_a_probe_that_is_begun_early_and_fails_is_asked_anew(class_name):
+    name = f"kernelwright.testing.fault_backend:{class_name}"
+    with begun_probes(name) as begun:
+        report = probe_devices(backends=[name, FAULT_BACKEND], begun=begun)
+    assert report.devices == (FAULT_DEVICE,)
+    assert {"CrashingBackend": "crashed", "UnavailableBackend": "not today"}[class_name] in report.unavailable[name]
 
 
 def test_probe_loads_no_gpu_library_here():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from types import FrameType
 
 import pytest
 
@@ -264,3 +266,28 @@ def test_an_array_that_the_host_sets_to_zero_is_told(host: str, is_zeroed: bool)
 def test_a_shift_by_more_than_any_number_has_bits_is_not_read() -> None:
     code = f"{KERNEL}void f() {{ k<<<n + (1 << 100000000), 64>>>(p, n, m, 1.f); }}"
     assert find_launch(code, "k", ["x", "n", "m", "a"], frozenset()) is None
+
+
+def scans_of(count: int) -> int:
+    """How often a launch's host code with that many macros and variables is searched from one end to the other."""
+    host = "".join(f"#define C{i} {i + 3}\n" for i in range(count))
+    host += f"void f() {{ {''.join(f'int v{i} = {i + 2}; ' for i in range(count))}\n"
+    host += " int blocks = (v1 + C3 - 1) / C3 + C5;\n k<<<blocks, C7>>>(p, v1, C3 * v2, 1.f); }"
+    whole: list[str] = []
+
+    def note(frame: FrameType, event: str, function: object) -> None:
+        name = getattr(function, "__name__", "") if event == "c_call" else ""
+        whole.extend(() if name not in ("findall", "finditer") else (name,))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        found = launch(host)
+    finally:
+        sys.setprofile(before)
+    assert found == (("(ceil_div(n, 6) + 8)",), ("10",)), found
+    return len(whole)
+
+
+def test_host_code_is_searched_no_more_often_for_its_many_names() -> None:
+    assert scans_of(200) == scans_of(20) > 0

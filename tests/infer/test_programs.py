@@ -9,11 +9,14 @@ import pytest
 
 from kernelwright.errors import SpecError
 from kernelwright.infer.inference import Given, infer
+from kernelwright.infer.model import Inferred
 from kernelwright.infer.problem_files import check_loads, files_of
 from kernelwright.infer.program import infer_program
 from kernelwright.infer.text.host import divided
-from kernelwright.infer.text.host_program import HostProgram, read_host, run_words
+from kernelwright.infer.text.host_program import HostProgram
+from kernelwright.infer.text.host_text import read_host, run_words
 from kernelwright.infer.words import read_words
+from kernelwright.problem.expressions.expression import Expression
 from short_command import COMMAND
 
 SCALE_H = """
@@ -287,8 +290,12 @@ def test_what_a_launch_passes_twice_is_two_arrays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("body", "message"),
-    [("return wide(n, m);", "wide"), ("if (n) return m; return n;", "wide"), ("return n - (m & unknown);", "unknown")],
-    ids=["a function that calls itself", "a function that chooses", "bits that are not known"],
+    [
+        ("return wide(n, m);", "wide"),
+        ("while (n > m) n /= 2; return n;", "wide"),
+        ("return n - (m & unknown);", "unknown"),
+    ],
+    ids=["a function that calls itself", "a function with a loop", "bits that are not known"],
 )
 def test_functions_of_the_host_that_are_not_followed_are_told(body: str, message: str, tmp_path: Path) -> None:
     source = STYLES_CU.replace("int main", f"int wide(int n, int m) {{ {body} }}\nint main").replace(
@@ -472,3 +479,118 @@ def test_one_kernel_of_a_file_starts_from_what_the_host_of_that_file_zeroes(tmp_
     }  # fmt: skip
     said = infer(tmp_path / "count.cu", Given(read_words(["n=1000", "bins=5..9"])))
     assert next(each for each in said.arguments if each.name == "bins").values == "random"
+
+
+COMPUTED_CU = """
+#include <fstream>
+typedef struct { int rows, cols; float unit; } Shape;
+struct Fixed { int rows = 1024; int cols = rows; };
+FUNCTION
+void store(int *n) { *n = 7; }
+int shown(const int *n) { return *n; }
+__global__ void twice(float *x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] = 2.0f * x[i];
+}
+int main(int argc, char *argv[]) {
+  float *x;
+  std::ifstream file(argv[1]);
+  cudaDeviceProp props;
+  BEFORE
+  cudaMalloc(&x, n * sizeof(float));
+  twice<<<(n + 255) / 256, 256>>>(x, n);
+}
+"""
+
+
+def _computed(folder: Path, before: str, function: str = "") -> Inferred:
+    (folder / "main.cu").write_text(COMPUTED_CU.replace("BEFORE", before).replace("FUNCTION", function))
+    return infer_program(folder, (".cu",))
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("int n = 1000; n *= 2;", 2000),
+        ("int n = 1000; n = n + 24;", 1024),
+        ("int n = 1000; n++; ++n;", 1002),
+        ("int n = 1000; if (n % 64) n += 64 - n % 64;", 1024),
+        ("int n = 1000; if (n % 8 != 0) { n = n + 8 - n % 8; }", 1000),
+        ("int n = 1000; if (n < 500) n = n * 2;", 1000),
+        ("int b = 64, n = 1000; if (n % b != 0) n = (n / b + 1) * b;", 1024),
+        ("int n = 1000; for (int i = 0; i < 5; i++) { x[i] = n; }", 1000),
+        ("int n = 1000; printf(text, &n); shown(&n);", 1000),
+        ("Shape s = {20, 50, 1.5f}; int n = s.rows * s.cols;", 1000),
+        ("Fixed s; int n = s.rows;", 1024),
+        ("int dims[2]; dims[0] = 500; dims[1] = 2; int n = dims[0] * dims[1];", 1000),
+        ("int dims[] = {300, 600}; for (int i = 0; i < 2; i++) { int n = dims[i]; }\\n int n = dims[1];", 600),
+        ("int n; cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, 0); n = n * props.warpSize;", 4096),
+    ],
+)
+def test_what_several_statements_compute_is_computed(before: str, expected: int, tmp_path: Path) -> None:
+    found = _computed(tmp_path, before)
+    sizes = dict(found.sizes)
+    assert Expression.parse(found.arguments[1].value).evaluate(sizes) == expected
+    assert Expression.parse(found.launches[0].grid[0]).evaluate(sizes) == -(-expected // 256)
+    assert Expression.parse(found.arguments[0].shape[0]).evaluate(sizes) == expected
+    check_loads(found.file, found.entry, files_of(found)[0])
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "int n = 1000; for (int i = 0; i < 5; i++) { n *= 2; }",
+        "int n = 1000; while (n % 64) n++;",
+        "int n = 0; for (int i = 0; i < 5; i++) if (keep(i)) n++;",
+        "int n = 1000; if (argc > 2) n = 5; else n *= 2;",
+        "int n = 1000; store(&n);",
+        "int n = 1000; unknown(&n);",
+        "int n = 1000; int m = x[n++];",
+        "int dims[2]; for (int i = 0; i < 2; i++) dims[i] = 500; int n = dims[0];",
+        "Shape s = {20, 50, 1.5f}; s.rows = 5; s.rows = 6; int n = s.rows;",
+    ],
+)
+def test_what_loops_branches_and_calls_change_is_not_taken_for_what_it_was(before: str, tmp_path: Path) -> None:
+    """Else arrays and launch are those of another program, without a word."""
+    with pytest.raises(SpecError, match="is not read"):
+        _computed(tmp_path, before)
+
+
+def test_a_count_that_is_read_from_a_file_is_a_guess_and_told(tmp_path: Path) -> None:
+    for before in ("int n = 0; file >> n;", 'int n; fscanf(data, "%d", &n);'):
+        found = _computed(tmp_path, before)
+        assert (dict(found.sizes), found.guessed_sizes) == ({"n": 65536}, frozenset({"n"}))
+        assert "n is read from a file: 65536 is a guess" in found.notes
+        assert b"n = 65536  # guess" in files_of(found)[0]["problem.toml"]
+    assert _computed(tmp_path, "int n; file >> n; n = 500;").guessed_sizes == frozenset()
+
+
+def test_a_function_that_asks_what_to_return_is_followed(tmp_path: Path) -> None:
+    function = "int parts(int n, int d) { if (n % d == 0) return n / d; return n / d + 1; }"
+    found = _computed(tmp_path, "int n = 100 * parts(1000, 64);", function)
+    assert Expression.parse(found.arguments[1].value).evaluate(dict(found.sizes)) == 1600
+    source = (tmp_path / "main.cu").read_text().replace("<<<(n + 255) / 256,", "<<<parts(n, 256),")
+    (tmp_path / "main.cu").write_text(source)
+    assert "ceil_div(" in infer_program(tmp_path, (".cu",)).launches[0].grid[0]
+
+
+def test_what_a_function_makes_of_its_argument_counts(tmp_path: Path) -> None:
+    found = _computed(tmp_path, "run(x, 1000); return 0; int n = 5;", "__global__ void twice(float *x, int n);\nCALLED")
+    assert found.sizes
+    source = (tmp_path / "main.cu").read_text()
+    for statement, expected in (("n = (n + 63) / 64 * 64;", 1024), ("n += 24;", 1024), ("for (;;) n *= 2;", None)):
+        called = f"void run(float *x, int n) {{ {statement} twice<<<(n + 255) / 256, 256>>>(x, n); }}"
+        (tmp_path / "main.cu").write_text(source.replace("CALLED", called))
+        if expected is None:
+            with pytest.raises(SpecError, match="is not read"):
+                infer_program(tmp_path, (".cu",))
+        else:
+            found = infer_program(tmp_path, (".cu",))
+            value = Expression.parse(found.arguments[1].value)
+            assert value.evaluate(dict(found.sizes)) == expected
+
+
+def test_a_rounding_function_that_is_not_there_rounds_the_larger_number(tmp_path: Path) -> None:
+    for call in ("round_up(1000, 64)", "shrRoundUp(64, 1000)"):
+        found = _computed(tmp_path, f"int n = {call};")
+        assert Expression.parse(found.arguments[1].value).evaluate(dict(found.sizes)) == 1024

@@ -68,6 +68,17 @@ __kernel void f(__global const float *m, __global const float *g, __global float
   for (int c = 0; c < cols; ++c) out[r * cols + c] = m[r * cols + c] * inv * g[c];
 }""", {"m": "in float32 rows,cols", "g": "in float32 cols", "out": "out float32 rows,cols", "eps": "float32 =1e-5",
        "rows": "int32 =rows", "cols": "int32 =cols"}),
+    Rows("weights in constant memory", """
+__constant float more[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+__kernel void f(__global const float *m, __constant float *g, __constant uchar *b, __global float *out, int rows,
+                int cols) {
+  const int r = get_global_id(0);
+  if (r >= rows) return;
+  float s = more[1];
+  for (int c = 0; c < cols; ++c) s += m[r * cols + c] * g[c] + b[c];
+  out[r] = s;
+}""", {"m": "in float32 rows,cols", "g": "in float32 cols", "b": "in uint8 cols", "out": "out float32 rows",
+       "rows": "int32 =rows", "cols": "int32 =cols"}),
     Rows("in place", """
 __kernel void f(__global float *m, int rows, int cols) {
   const int r = get_global_id(0);

@@ -341,27 +341,32 @@ def optimize(
 
       kernelwright optimize softmax.cu rows=4096 gemm norm --budget 2h --profile trace.json
     """
-    from kernelwright.cli.batch.command import run_batch
-    from kernelwright.cli.batch.words import batch_words
-    from kernelwright.cli.commands.infer import KernelWords, inferred_problem
-    from kernelwright.cli.commands.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
+    from kernelwright.evaluate.device.probe import begun_probes
 
-    if replay is not None and problem is None:
-        raise typer.Exit(run_replay_optimize(replay, run=run, is_json=json, writes_report=report))
-    said = KernelWords(require_problem(problem, replay), tuple(words or ()), grid=grid, block=block, out=out)
-    several = batch_words(said)
-    if several is None and profile is not None:
-        raise UsageError("--profile divides a budget among several problems, and one is named", hint="leave it out")
-    problem = inferred_problem(said, is_silent=json or quiet) if several is None else said.source
-    optimize_words = OptimizeWords(
-        problem=problem, budget=budget, model=model, policy=policy, memory="on" if memory else "off", start=start,
-        searcher=searcher, seed=seed, device=device, jobs=jobs, run=run, cache=cache, finalists=finalists,
-        rounds=rounds, is_json=json, writes_report=report, max_cost=max_cost, max_tokens=max_tokens, runner=runner,
-        in_flight=in_flight, part=part, max_attempts=max_attempts, roles=roles,
-    )  # fmt: skip
-    if several is not None:
-        raise typer.Exit(run_batch(optimize_words, several, profile))
-    raise typer.Exit(run_optimize(optimize_words))
+    is_here = not runner and str(problem).partition("::")[0].endswith(".cl")
+    with begun_probes(*(["opencl"] if is_here else [])) as begun:  # loads its driver beside what is imported here
+        from kernelwright.cli.batch.command import run_batch
+        from kernelwright.cli.batch.words import batch_words
+        from kernelwright.cli.commands.infer import KernelWords, inferred_problem
+        from kernelwright.cli.commands.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
+
+        if replay is not None and problem is None:
+            raise typer.Exit(run_replay_optimize(replay, run=run, is_json=json, writes_report=report))
+        said = KernelWords(require_problem(problem, replay), tuple(words or ()), grid=grid, block=block, out=out)
+        several = batch_words(said)
+        if several is None and profile is not None:
+            raise UsageError("--profile divides a budget among several problems, and one is named", hint="leave it out")
+        problem = inferred_problem(said, is_silent=json or quiet) if several is None else said.source
+        optimize_words = OptimizeWords(
+            problem=problem, budget=budget, model=model, policy=policy, memory="on" if memory else "off", start=start,
+            searcher=searcher, seed=seed, device=device, jobs=jobs, run=run, cache=cache, finalists=finalists,
+            rounds=rounds, is_json=json, writes_report=report, max_cost=max_cost, max_tokens=max_tokens, runner=runner,
+            in_flight=in_flight, part=part, max_attempts=max_attempts, roles=roles,
+        )  # fmt: skip
+        if several is not None:
+            begun.close()  # each problem asks for itself
+            raise typer.Exit(run_batch(optimize_words, several, profile))
+        raise typer.Exit(run_optimize(optimize_words, begun))
 
 
 @app.command(cls=GroupedCommand, short_help="Do on this machine's device what another machine asks for.")

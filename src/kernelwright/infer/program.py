@@ -13,7 +13,8 @@ from kernelwright.infer.inference import Given, infer
 from kernelwright.infer.model import Inferred, InferredArgument, InferredStep
 from kernelwright.infer.text.device_text import device_text
 from kernelwright.infer.text.host import divided
-from kernelwright.infer.text.host_program import HostProgram, HostText, ProgramLaunch, read_host, run_words
+from kernelwright.infer.text.host_program import HostProgram, ProgramLaunch
+from kernelwright.infer.text.host_text import HostText, read_host, run_words
 from kernelwright.infer.text.structs import structures_of, with_launched_members, with_members
 from kernelwright.infer.words import Words
 from kernelwright.problem.dtypes import dtype_of_c_type
@@ -190,7 +191,8 @@ class _Program:
         self._source = source
         self._known = known
         self._sizes = dict(sizes)
-        self._changed = frozenset(name for name, value in sizes.items() if value != source.host.sizes[name])
+        guesses = source.host.guesses.keys()
+        self._changed = frozenset(n for n, value in sizes.items() if value != source.host.sizes[n] or n in guesses)
         self._arguments: dict[str, InferredArgument] = {}
         self._allocated = source.host.allocated_bytes()
         self._names: dict[tuple[str, str], str] = {}
@@ -205,6 +207,7 @@ class _Program:
         extra = {name: value for part in parts for name, value in part.sizes.items() if name in self._loose(part)}
         looped = sorted({each.location.line or 0 for each in launches if each.is_in_loop})
         notes = [f"of the loop around the launch in line {line} the first round is taken" for line in looped]
+        notes += [told for name, told in sorted(self._source.host.guesses.items()) if name in self._source.host.sizes]
         first = parts[0]
         return replace(
             first, source=first.source if len({each.kernel for each in launches}) == 1 else self._source.text,
@@ -365,7 +368,7 @@ class _Program:
 
 
 def _names(text: str) -> set[str]:
-    return set(re.findall(r"[A-Za-z_]\w*", text)) - {"ceil_div", "min", "max"}
+    return set(re.findall(r"[A-Za-z_]\w*", text)) - {"ceil_div", "min", "max", "if", "else"}
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import MissingDependency, UsageError
 from kernelwright.evaluate.base import MeasuringRunner
-from kernelwright.evaluate.device.probe import probe_devices, select_devices
+from kernelwright.evaluate.device.probe import DeviceHosts, probe_devices, select_devices
 from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.evaluate.prestart import EarlyStart
 from kernelwright.problem.model import Problem
@@ -42,7 +42,9 @@ class Machine(Protocol):
 class LocalMachine:
     """This machine, with real devices."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: DeviceHosts | None = None) -> None:
+        """`begun`: of `begun_probes`, for languages that share the host's cores."""
+        self._begun = begun
         self._early: EarlyStart | None = None
         self._peers: dict[str, tuple[DeviceInfo, ...]] = {}
         """By the first device of a selection, the others."""
@@ -52,7 +54,9 @@ class LocalMachine:
         try:
             own = [name for name in BACKENDS if language in get_backend(name).languages]
             hosts = self._early.hosts if self._early is not None and language in GPU_LANGUAGES else None
-            first, *others = select_devices(probe_devices(backends=own, hosts=hosts), selector, language=language)
+            begun = None if language in GPU_LANGUAGES else self._begun
+            report = probe_devices(backends=own, hosts=hosts, begun=begun)
+            first, *others = select_devices(report, selector, language=language)
         except (MissingDependency, UsageError):  # which say more when all are asked
             first, *others = select_devices(probe_devices(), selector, language=language)
         self._peers[first.id] = tuple(others)

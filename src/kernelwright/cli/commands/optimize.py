@@ -30,6 +30,7 @@ from kernelwright.cli.output.tables import (
     workload_rows,
 )
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
+from kernelwright.evaluate.device.probe import DeviceHosts
 from kernelwright.insights.attempts import figures_of
 from kernelwright.insights.forecast import prospect_of, prospect_text
 from kernelwright.insights.run_summary import finding_words
@@ -45,6 +46,7 @@ from kernelwright.remote.runners import absolute
 from kernelwright.results.optimize_result import OptimizeResult, PathStep
 from kernelwright.search.base import ExpectedGain
 from kernelwright.tree.model import Node
+from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import TuneSettings, parse_budget
 from kernelwright.tuning.time_spent import time_words
 
@@ -145,14 +147,21 @@ def refuse_idle_caps(words: OptimizeWords, models: Sequence[str]) -> None:
         )
 
 
-def run_optimize(words: OptimizeWords) -> int:
-    """Optimise and show; exit status 0 also when the baseline is kept, 1 when nothing passed, 130 when interrupted."""
+def run_optimize(words: OptimizeWords, begun: DeviceHosts | None = None) -> int:
+    """Optimise and show; exit status 0 also when the baseline is kept, 1 when nothing passed, 130 when interrupted.
+
+    `begun`: probes that already ask for devices.
+    """
     settings = words.settings()
     refuse_idle_caps(words, [settings.model])
     tell_bare_budget(words.budget, is_json=words.is_json)
     with stopping_in_words(words.run):
         with open_progress(is_json=words.is_json) as view:
-            result = optimize(words.problem, settings=settings, run=words.run, listener=view, earlier_s=since_start_s())
+            machine = None if settings.runner else LocalMachine(begun)
+            result = optimize(
+                words.problem, settings=settings, run=words.run, listener=view, machine=machine,
+                earlier_s=since_start_s(),
+            )  # fmt: skip
         return _show(result, is_json=words.is_json, writes_report=words.writes_report)
 
 

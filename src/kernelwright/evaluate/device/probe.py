@@ -12,7 +12,7 @@ import contextlib
 import difflib
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied,
 from kernelwright.source.language import Language
 
 PROBER_FACTORY = f"{__name__}:make_prober"
+EAGER_FACTORY = f"{__name__}:make_eager_prober"
 HOST_FACTORY = "kernelwright.evaluate.device.worker:make_host"
 
 PROBE_TIMEOUT_S = 60.0
@@ -61,12 +62,30 @@ class DeviceHosts:
             self._workers.popitem()[1].close()
 
 
-def probe_devices(*, backends: Sequence[str] | None = None, hosts: DeviceHosts | None = None) -> ProbeReport:
+@contextlib.contextmanager
+def begun_probes(*backends: str) -> Iterator[DeviceHosts]:
+    """Processes that load these backends' drivers from now on, while the caller imports; ended behind the block."""
+    with tempfile.TemporaryDirectory(prefix="kernelwright-probe-") as scratch:
+        begun = DeviceHosts(Path(scratch))
+        try:
+            for name in backends:
+                worker = WorkerProcess(WorkerSettings(f"probe-{name}", EAGER_FACTORY, name), scratch=begun.scratch)
+                begun.keep(name, worker)
+                worker.warm()
+            yield begun
+        finally:
+            begun.close()
+
+
+def probe_devices(
+    *, backends: Sequence[str] | None = None, hosts: DeviceHosts | None = None, begun: DeviceHosts | None = None
+) -> ProbeReport:
     """Ask every backend for its devices; a driver that crashes or hangs is a reason, not an error.
 
     Args:
         backends: names; None: all.
         hosts: where the processes of backends with a device are kept; None: each ends when it has answered.
+        begun: of `begun_probes`, which answer sooner; one that does not answer is asked anew.
 
     Raises:
         UsageError: a name in `backends` is unknown.
@@ -79,12 +98,24 @@ def probe_devices(*, backends: Sequence[str] | None = None, hosts: DeviceHosts |
     unavailable: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="kernelwright-probe-") as scratch:
         for name in names:  # each in its own process: one driver's crash must not hide another's devices
-            found = _probe_one(name, Path(scratch), hosts)
+            found = _begun_answer(name, begun) or _probe_one(name, Path(scratch), hosts)
             if isinstance(found, str):
                 unavailable[name] = found
             else:
                 devices.extend(found)
     return ProbeReport(tuple(devices), unavailable, time.perf_counter() - start_s)
+
+
+def _begun_answer(name: str, begun: DeviceHosts | None) -> tuple[DeviceInfo, ...]:
+    """The devices that a process begun early tells of; none where there is no such process, or it has no answer."""
+    worker = None if begun is None else begun.take(name)
+    if worker is None:
+        return ()
+    with worker, contextlib.suppress(KernelwrightError):
+        found = worker.call(None, timeout_s=PROBE_TIMEOUT_S)
+        if isinstance(found, tuple) and all(isinstance(each, DeviceInfo) for each in found):
+            return found
+    return ()
 
 
 def _probe_one(name: str, scratch: Path, hosts: DeviceHosts | None) -> tuple[DeviceInfo, ...] | str:
@@ -120,6 +151,12 @@ def make_prober(argument: object) -> Callable[[object], object]:
         return tuple(backend.devices()) if reason is None else reason
 
     return handle
+
+
+def make_eager_prober(argument: object) -> Callable[[object], object]:
+    """`make_prober`, which loads the driver before it is asked."""
+    get_backend(str(argument)).unavailable_because()
+    return make_prober(argument)
 
 
 def select_device(report: ProbeReport, selector: str | None = None, *, language: Language | None = None) -> DeviceInfo:

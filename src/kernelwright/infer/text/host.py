@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernelwright.errors import KernelwrightError
+from kernelwright.infer.text.host_names import changes_of, macros, plain_numbers
 from kernelwright.problem.dtypes import dtype_of_c_type, is_vector_c_type
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source.lexer import MacroDefinition, definitions_of, masked, matching
@@ -366,25 +367,9 @@ class HostReader:
             raise Untranslatable(text)  # the host's `n` may not be the kernel's
         return made.replace(_PASSED, "")
 
-    def numbers(self) -> dict[str, int]:
+    def numbers(self) -> Mapping[str, int]:
         """Names that are set to a plain number, once."""
-        found: dict[str, list[str]] = {}
-        for name, value in re.findall(r"\b(\w+)\s*=\s*(\d+)\s*(?=[,;])", self._before):
-            found.setdefault(name, []).append(value)
-        for each in definitions_of(self._before):
-            if each.parameters is None and each.body.strip().isdecimal():
-                found.setdefault(each.name, []).append(each.body.strip())
-        return {
-            name: int(values[0])
-            for name, values in found.items()
-            if len(set(values)) == 1 and self._assignments(name) <= len(values)
-        }
-
-    def _assignments(self, name: str) -> int:
-        """How often a name gets a value, or a part of it one."""
-        word = re.escape(name)
-        changes = re.findall(rf"(?<![\w.]){word}\s*(?:\.\s*[xyz]\s*)?(?:[-+*/%|&]|<<|>>)?=(?!=)", self._before)
-        return len(changes) + len(re.findall(rf"(?<![\w.]){word}\s*(?:\+\+|--)|(?:\+\+|--)\s*{word}\b", self._before))
+        return plain_numbers(self._before)
 
     def extents(self, text: str) -> tuple[str, ...]:
         """What a `dim3`, a number or a variable of either says, x first.
@@ -462,6 +447,10 @@ class HostReader:
         finally:
             self._nesting -= 1
 
+    def is_below(self, text: str, other: str) -> bool:
+        """Whether what one expression stands for is surely less than another."""
+        return text.isdigit() and not other.isdigit()
+
     def called(self, function: str, passed: Sequence[str]) -> str:
         """What a call of a macro or function of the host's code stands for; `passed`: as written.
 
@@ -476,7 +465,7 @@ class HostReader:
 
     def _macro(self, name: str) -> MacroDefinition | None:
         """The one definition of a macro; None where there is none, or several differ."""
-        found = {each.body.strip(): each for each in definitions_of(self._before) if each.name == name}
+        found = {each.body.strip(): each for each in macros(self._before).get(name, ())}
         return next(iter(found.values())) if len(found) == 1 else None
 
     def variable(self, name: str) -> str:
@@ -497,10 +486,10 @@ class HostReader:
             return str(known)
         macro = self._macro(name)
         if macro is not None and macro.parameters is None and macro.body.strip():
-            return _folded(self.text(macro.body))
+            return folded(self.text(macro.body))
         kinds = r"\b(?:int|unsigned|size_t|long|auto|uint\w*|int\w*_t)"
         assigned = re.findall(rf"{kinds}\s+{re.escape(name)}\s*=\s*([^;]+);", self._before)
-        again = self._assignments(name)
+        again = changes_of(self._before)[name]
         if len(assigned) == 1 and again == 1:
             return self.text(split_commas(assigned[0])[0])
         if len(assigned) == 1 and again == 2:
@@ -534,10 +523,11 @@ class HostReader:
         return made
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
     """An expression in plain numbers as the number that it is; others as they are."""
     with contextlib.suppress(KernelwrightError, ArithmeticError):
-        return text if re.search(r"[A-Za-z_]", text) else str(Expression.parse(text).evaluate({}))
+        expression = Expression.parse(text)
+        return text if expression.names else str(expression.evaluate({}))
     return text
 
 
@@ -628,6 +618,9 @@ class _Translation:
             raise Untranslatable(text)
         other = self._value()
         left, sign, right = re.split(r" ([<>=!]=|[<>]) ", text, maxsplit=1)
+        whole = _rounded_quotient(left, sign, right, (chosen, other))
+        if whole:
+            return whole, 2
         if sign[0] in "<>" and {left, right} == {chosen, other}:
             return f"{'min' if (sign[0] == '<') == (chosen == left) else 'max'}({left}, {right})", 2
         return f"({chosen} if {text} else {other})", 2
@@ -703,13 +696,30 @@ class _Translation:
             return f"({arguments[0]})"
         if bare in ("ceil", "ceilf") and len(arguments) == 1:
             return _rounded_up(arguments[0])
+        ends = (*(start - 1 for start in starts[1:]), self._at - 1)
+        written = [" ".join(self._tokens[start:end]) for start, end in zip(starts, ends, strict=True)]
+        try:
+            return f"({self._reader.called(bare, written)})"
+        except Untranslatable as error:
+            unread = error
+        if len(arguments) == 2 and _ROUND.fullmatch(bare) and self._reader.is_below(*arguments):
+            arguments.reverse()  # nobody rounds a small number up to multiples of a large one
         if len(arguments) == 2 and _ROUND.fullmatch(bare):
             return f"(ceil_div({arguments[0]}, {arguments[1]}) * {arguments[1]})"
         if len(arguments) == 2 and _CEIL.fullmatch(bare):
             return f"ceil_div({arguments[0]}, {arguments[1]})"
-        ends = (*(start - 1 for start in starts[1:]), self._at - 1)
-        written = [" ".join(self._tokens[start:end]) for start, end in zip(starts, ends, strict=True)]
-        return f"({self._reader.called(bare, written)})"
+        raise unread
+
+
+def _rounded_quotient(left: str, sign: str, right: str, values: tuple[str, str]) -> str:
+    """`n % 64 == 0 ? n / 64 : n / 64 + 1` as `ceil_div`; empty where it is something else."""
+    product = re.fullmatch(r"(\w+|\(.+\)) % (\w+)", left[1:-1] if _is_wrapped(left) else left)
+    exact, above = (each[1:-1] if _is_wrapped(each) else each for each in (values if sign == "==" else values[::-1]))
+    if product is None or right != "0" or sign not in ("==", "!=", ">"):
+        return ""
+    quotient = f"{product[1]} // {product[2]}"
+    is_ceil = exact == quotient and above in (f"{quotient} + 1", f"({quotient}) + 1")
+    return f"ceil_div({product[1]}, {product[2]})" if is_ceil else ""
 
 
 def _rounded_up(text: str) -> str:

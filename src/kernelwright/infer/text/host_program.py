@@ -6,10 +6,10 @@ Of loops around launches the first round is read. Sizes stay names where the cod
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeVar
 
 from kernelwright.errors import Location, SpecError
@@ -17,15 +17,24 @@ from kernelwright.infer.text.host import (
     HostReader,
     Untranslatable,
     extents_of_enqueue,
+    folded,
     loop_around,
     split_commas,
     with_sizes,
     without_casts,
     without_texts,
 )
+from kernelwright.infer.text.host_changes import (
+    asked_of_device,
+    changed_value,
+    element_value,
+    is_set_by_call,
+    member_value,
+    read_from_file,
+    returned_value,
+)
+from kernelwright.infer.text.host_text import HostText
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.includes import includes_in
-from kernelwright.problem.toml.file import read_text
 from kernelwright.source.if_conditions import condition_value
 from kernelwright.source.lexer import directives, masked, matching, tokens_of
 from kernelwright.source.preprocess import preprocess
@@ -38,6 +47,12 @@ _FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _T = TypeVar("_T")
 _WORDS = frozenset(("if", "for", "while", "switch", "return", "sizeof"))
 _MOST_CALLS = 8
+_ELEMENT = re.compile(r"(?<![\w.>])([A-Za-z_]\w*)\s*\[\s*(\w+)\s*\]")
+_POINTED = re.compile(r"(?:^|(?<=[=(,?:+\-/%<>]))\s*\*\s*([A-Za-z_]\w*)")
+MULTIPROCESSORS = 128
+"""What a program that asks the device is taken to hear. A guess."""
+SIZE_OF_FILES = 1 << 16
+"""What a count that a program reads from its data is taken to be. A guess."""
 _ALLOCATIONS = frozenset(
     f"{vendor}{call}"
     for vendor in ("cuda", "hip")
@@ -47,21 +62,6 @@ _FILLS = re.compile(r"(?:cuda|hip)(?:Memset|Memcpy)(?:Async)?")
 _COUNT = re.compile(r"\b(\w+)\s*\.\s*size\s*\(\s*\)")
 _MEMBER = re.compile(r"(?<=[\w\])])\s*(?:->|\.)\s*(?=[A-Za-z_])")
 _SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w: ]+?)\s*\)")
-
-
-@dataclass(frozen=True, slots=True)
-class HostText:
-    """A host file with the headers that it includes by quotes, and where each part is from."""
-
-    text: str
-    files: tuple[Path, ...]
-    """The file of each line."""
-    lines: tuple[int, ...]
-
-    def location(self, line: int) -> Location:
-        """Where a line of the text is, from 0."""
-        line = min(line, len(self.files) - 1)
-        return Location(self.files[line], self.lines[line])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,8 @@ class HostProgram:
     """By array, where it was set to 0 last."""
     _launched: set[str] = field(default_factory=set)
     """Arrays that launches got."""
+    guesses: dict[str, str] = field(default_factory=dict)
+    """By name of a size that the code does not say, what is guessed."""
 
     def __post_init__(self) -> None:
         first = preprocess(self.host.text, "cuda")
@@ -120,6 +122,7 @@ class HostProgram:
         self._expanded = preprocess(_without(self.host.text, self.macros), "cuda")
         self.code = _joined_chevrons(without_texts(masked(self._expanded.text), self._expanded.text))
         self.functions = dict(_functions(self.code))
+        self.bodies = {name: (names, self.code[a:b]) for name, (names, a, b) in self.functions.items()}
         self.objects = dict(re.findall(r'(\w+)\s*=\s*clCreateKernel\s*\(\s*\w+\s*,\s*"(\w+)"', self.code))
 
     def location(self, at: int) -> Location:
@@ -305,7 +308,7 @@ class _Reader(HostReader):
         self._program = program
         self._frame = frame
 
-    def numbers(self) -> dict[str, int]:
+    def numbers(self) -> Mapping[str, int]:
         """None but the program's sizes: what a function sets is read where it is used."""
         return {}
 
@@ -349,12 +352,15 @@ class _Reader(HostReader):
         member = self._member(component) if dot else ""
         if member:
             return self.text(member)
+        made = member_value(self.origin(owner), component, self._program.code) if dot else None
         name = component if dot else name
         macro = self._program.macros.get(name)
         if macro is not None:
             self._program.sizes[name] = macro
             return name
-        value, is_round, reader = self.value_of(name)
+        value, is_round, reader = self.value_of(name) if made is None else (made, False, self)
+        if value is None and dot:
+            value = self._of_device(name)
         if value is None:
             raise Untranslatable(name)
         text = reader.text(value)
@@ -377,7 +383,35 @@ class _Reader(HostReader):
             raise Untranslatable(name)
         return said.pop() if said else ""
 
+    def is_below(self, text: str, other: str) -> bool:
+        """By the sizes that are known."""
+        try:
+            first, second = (Expression.parse(each).evaluate(self._program.sizes) for each in (text, other))
+        except SpecError:
+            return False
+        return isinstance(first, int) and isinstance(second, int) and first < second
+
+    def _of_device(self, name: str) -> str | None:
+        """A property of the device; None: it is none that is known."""
+        if name == "multiProcessorCount":
+            self._program.guesses[name] = f"{name} is the device's: {MULTIPROCESSORS} is a guess"
+        return {"warpSize": "32", "maxThreadsPerBlock": "1024", "multiProcessorCount": str(MULTIPROCESSORS)}.get(name)
+
+    def _element(self, found: re.Match[str]) -> str:
+        """The number or name that an array's element is; as it is where that is not known."""
+        index: str | None = found[2]
+        if not found[2].isdigit():
+            index = self.value_of(found[2])[0]
+        if index is None or not index.isdigit():
+            return found[0]
+        value = element_value(found[1], int(index), self._before, self._program.code)
+        return found[0] if value is None else (value if value.isdigit() else f"({value})")
+
     def text(self, expression: str) -> str:
+        for _ in range(_MOST_CALLS):
+            before, expression = expression, _POINTED.sub(self._pointed, _ELEMENT.sub(self._element, expression))
+            if expression == before:
+                break
         expression = _SIZEOF.sub(lambda found: f"sizeof({self._program.instance(found[1], self._frame)})", expression)
         expression = _MEMBER.sub(".", _COUNT.sub(self._vector_length, expression))
         expression = self._program.with_run_words(expression)
@@ -387,6 +421,10 @@ class _Reader(HostReader):
             if not re.search(r"[&|^~]|<<|>>", expression):
                 raise
         return self._number_of_bits(expression)
+
+    def _pointed(self, found: re.Match[str]) -> str:
+        """`*n`, where the caller passes `&n`, as `n`."""
+        return found[1] if self._frame.parameters.get(found[1], "").strip().startswith("&") else found[0]
 
     def _vector_length(self, found: re.Match[str]) -> str:
         """What `std::vector<float> name(length)` says for `name.size()`."""
@@ -424,12 +462,12 @@ class _Reader(HostReader):
     def called(self, function: str, passed: Sequence[str]) -> str:
         """What a function of the program returns that does nothing else."""
         formal, start, end = self._program.functions.get(function, ((), 0, 0))
-        body = re.fullmatch(r"\s*return\s+([^;]+);\s*\}?\s*", self._program.code[start:end])
-        if body is None or len(formal) != len(passed) or self._frame.depth > 2 * _MOST_CALLS:
+        value = returned_value(self._program.code[start:end])
+        if value is None or len(formal) != len(passed) or self._frame.depth > 2 * _MOST_CALLS:
             raise Untranslatable(function)
         inside = _Frame(start, start, dict(zip(formal, passed, strict=True)), self._frame)
         before = dict(self._program.sizes)
-        text = _Reader(self._program, inside).text(body[1])
+        text = _Reader(self._program, inside).text(value)
         own = {
             name: str(self._program.sizes.pop(name))
             for name in self._program.sizes.keys() & set(formal) - before.keys()
@@ -476,25 +514,48 @@ class _Reader(HostReader):
 
     def value_of(self, name: str) -> tuple[str | None, bool, _Reader]:
         """What a name is set to, whether a loop's head says it, and who reads that; None: nothing is known."""
+        word = rf"(?<![\w.>]){re.escape(name)}\b"
         pattern = rf"(\bfor\s*\(\s*(?:\w+\s+)*)?(?<![\w.>\]])({re.escape(name)})\s*=(?!=)\s*([^;]+);"
         own = [
-            (text, found[1] is not None)
+            (text, found[1] is not None, found.end())
             for found in re.finditer(pattern, self._before)
-            if (text := _value_alone(found[3])) and not re.search(rf"\b{re.escape(name)}\b", text)
+            if (text := _value_alone(found[3])) and not re.search(word, text)
         ]
+        text, is_round, end = own[-1] if own else ("", False, 0)
+        if (read := read_from_file(name, end, self._before)) is not None:
+            self._program.guesses[name] = f"{name} is read from a file: {SIZE_OF_FILES} is a guess"
+            return self._changed(name, str(SIZE_OF_FILES), read), False, self
+        if (asked := asked_of_device(name, end, self._before)) is not None:
+            return self._changed(name, self._of_device("multiProcessorCount") or "", asked), False, self
+        if own and is_set_by_call(name, end, self._before, self._program.bodies):
+            return None, False, self
         if own:
-            return *own[-1], self
+            return (text if is_round else self._changed(name, text, end)), is_round, self
         listed = self._first_of_list(name)
         if listed is not None:
             return listed, True, self
         frame = self._frame
         if name in frame.parameters and frame.caller is not None:
-            return frame.parameters[name].strip().lstrip("&"), False, _Reader(self._program, frame.caller)
+            passed, caller = frame.parameters[name].strip().lstrip("&"), _Reader(self._program, frame.caller)
+            if changed_value(name, passed, 0, self._before) == passed:
+                return passed, False, caller
+            number = caller.number_of(passed)
+            return (self._changed(name, number, 0) if number.isdigit() else None), False, self
         code = self._program.code
         pattern = rf"(?<![\w.>\]])\*?\s*{re.escape(name)}\s*=(?!=)\s*([^;]+);"
         others = {_value_alone(found[1]) for found in re.finditer(pattern, code)}
         others = {each for each in others if "optarg" not in each}  # without options a program has its defaults
         return (others.pop(), False, self) if len(others) == 1 else (None, False, self)
+
+    def _changed(self, name: str, text: str, end: int) -> str | None:
+        """What a name stands for that is set to a text before `end`; as a plain number where it is one."""
+        value = changed_value(name, text, end, self._before)
+        if value is None or value == text:
+            return value
+        with contextlib.suppress(Untranslatable):
+            number = folded(self.text(value))
+            return number if number.isdigit() else value
+        return None
 
 
 def _joined_chevrons(code: str) -> str:
@@ -516,39 +577,6 @@ def _value_alone(text: str) -> str:
             break
     alone = (split_commas(text) or [""])[0]
     return re.split(r"(?<![=!<>])=(?!=)", alone)[-1].strip()
-
-
-def read_host(file: Path) -> HostText:
-    """A file with what it includes by quotes in place, each header once; headers that are not there are left out."""
-    lines: list[str] = []
-    origins: list[tuple[Path, int]] = []
-    seen: set[Path] = set()
-
-    def take(path: Path) -> None:
-        seen.add(path.resolve())
-        text = path.read_bytes().decode("utf-8", "replace")  # comments may be in any encoding
-        quoted = {each.line: each.name for each in includes_in(text) if each.is_quoted and not each.is_macro}
-        for number, line in enumerate(text.split("\n"), 1):
-            named = quoted.get(number)
-            header = None if named is None else path.parent / named
-            if header is not None and header.is_file():
-                if header.resolve() not in seen and header.suffix != ".c":
-                    take(header)
-                continue
-            lines.append("" if named is not None else line)
-            origins.append((path, number))
-
-    take(file)
-    return HostText("\n".join(lines), tuple(path for path, _ in origins), tuple(number for _, number in origins))
-
-
-def run_words(folder: Path) -> tuple[str, ...]:
-    """The words behind the program in the line of its Makefile that runs it: `./$(program) 1024 10`."""
-    makefile = folder / "Makefile"
-    if not makefile.is_file():
-        return ()
-    found = re.search(r"^\t.*?\./\S+[ \t]+(.*)$", read_text(makefile, what="the Makefile"), re.MULTILINE)
-    return tuple(found[1].split()) if found else ()
 
 
 def _without(text: str, macros: Mapping[str, int]) -> str:

@@ -247,7 +247,7 @@ def with_launched_members(source: str, structures: Structures) -> str:
             end = code.find(">>>", at)
             opening = code.find("(", end)
             closing = matching(code, opening) if end >= 0 and opening >= 0 else None
-            passed = [] if closing is None else split_commas(source[opening + 1 : closing - 1])
+            passed = [] if closing is None else split_commas(code[opening + 1 : closing - 1])
             if closing is None or len(passed) != count:
                 continue
             for index, (name, members) in own.items():

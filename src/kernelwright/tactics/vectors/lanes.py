@@ -284,13 +284,22 @@ class Vectorizer(LaneChecks):
     def _load(self, node: nodes.Expression, place: tuple[str, str], c_type: str) -> str:
         self.vector_loads += 1
         if narrow := self.narrow_type(c_type):
-            c_type, text = "int", f"KW_N(convert_int)(*(__global const kw_any_{narrow} *){_address(place)})"
+            c_type, text = (
+                "int",
+                f"KW_N(convert_int)(*(__{self._space(node)} const kw_any_{narrow} *){_address(place)})",
+            )
         elif self.dialect.is_opencl:
             c_type = self._opencl_type(c_type)
-            text = f"(*(__global const kw_any_{c_type} *){_address(place)})"
+            text = f"(*(__{self._space(node)} const kw_any_{c_type} *){_address(place)})"
         else:
             text = f"kw_load({place[0]}, {place[1]})"
         return self._remembered(node, text, c_type)
+
+    def _space(self, node: nodes.Expression) -> str:
+        """OpenCL: the address space of a load, `global` or `constant`."""
+        given = [(each.name, each.space) for function in self.tree.functions for each in function.parameters]
+        given += [(each.declarator.name, each.space) for each in self.tree.arrays]
+        return "constant" if (nodes.root_name(node), "constant") in given else "global"
 
     def _remembered(self, node: nodes.Expression, text: str, c_type: str) -> str:
         """A load, or what it was kept in."""
