@@ -16,8 +16,7 @@ KernelwrightError
 ├── ModelError                exit status 3: a language model gave no usable reply; the run can be resumed
 │   ├── ModelAuthFailed       exit status 2: no key, a wrong one, or no such model: nothing is tried again
 │   ├── ModelRateLimited      too many requests; `retry_after_s` says when to come back
-│   ├── ModelUnavailable      the service cannot be reached, or failed
-│   ├── ModelTimedOut         no reply in time
+│   ├── ModelUnavailable      the service cannot be reached, failed, or did not reply in time
 │   ├── ModelRefused          the service does not answer this request
 │   ├── ModelReplyMalformed   a reply that is no reply of a model
 │   ├── ModelReplyMissing     a replay was asked for a request that was not recorded

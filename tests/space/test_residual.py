@@ -22,7 +22,7 @@ NAMES = ("a", "b", "c", "d")
 def slots_by_step(text: str) -> list[int]:
     """How many values each step must remember."""
     tree = flattened(Expression.parse(text).tree, dict.fromkeys(NAMES, 100))
-    return [len(step.slots) for step in plan_residuals(tree, NAMES)]
+    return [len(slots) for slots, _ in plan_residuals(tree, NAMES)]
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,9 @@ def test_assigned_parts_of_sums_and_products_become_one_value(text: str, counts:
 
 def test_a_sum_that_is_taken_modulo_remembers_only_the_remainder() -> None:
     tree = flattened(Expression.parse("(a * 7 + b * 11 + c + d) % 5 == 0").tree, dict.fromkeys(NAMES, 100))
-    step = plan_residuals(tree, NAMES)[1]
-    values = {evaluate_node(step.slots[0][1], {"#0.0": a, "b": b}) for a in range(20) for b in range(20)}
+    slots, _ = plan_residuals(tree, NAMES)[1]
+    remembered = next(iter(slots.values()))
+    values = {evaluate_node(remembered, {"#0.0": a, "b": b}) for a in range(20) for b in range(20)}
     assert values == {0, 1, 2, 3, 4}
 
 

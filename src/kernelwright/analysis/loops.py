@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernelwright.analysis.expressions import Expressions
 from kernelwright.analysis.facts import Atom, IndexStep, LoopFact, LoopSweep, Relation, Sources
 from kernelwright.analysis.polynomial import ONE, Polynomial, named
-from kernelwright.analysis.state import OpenLoop, State
+from kernelwright.analysis.state import State
 from kernelwright.analysis.values import Pointer, Truth, Value
 from kernelwright.analysis.wraparound import common
 from kernelwright.source import nodes
@@ -80,7 +80,7 @@ class Loops:
             node.body.place.span, state.inlined_in, "certain" if header else "guess",
         ))  # fmt: skip
         known = frozenset(state.variables) - ({header.variable} if header else set())
-        state.open_loops.append(OpenLoop(index, known, len(state.inlined), len(state.active_guards)))
+        state.open_loop(index, known)
         return index
 
     def _forget(self, names: frozenset[str], before: dict[str, Value], index: int) -> None:

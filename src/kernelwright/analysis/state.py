@@ -32,7 +32,7 @@ class Integer:
 
 
 @dataclass(slots=True)
-class OpenLoop:
+class _OpenLoop:
     """A loop that is being followed."""
 
     index: int
@@ -68,7 +68,7 @@ class State:
     array_sources: dict[str, Sources] = field(default_factory=dict)
     """What has been stored in each shared or local array."""
     active_guards: list[int] = field(default_factory=list)
-    open_loops: list[OpenLoop] = field(default_factory=list)
+    open_loops: list[_OpenLoop] = field(default_factory=list)
     inlined: list[str] = field(default_factory=list)
     steps: int = 0
     nesting: int = 0
@@ -89,6 +89,10 @@ class State:
 
     def __post_init__(self) -> None:
         self._data = self.tree.source.encode("utf-8", "surrogatepass")
+
+    def open_loop(self, index: int, known: frozenset[str]) -> None:
+        """A loop is followed from here on; `known`: the variables that exist outside of it."""
+        self.open_loops.append(_OpenLoop(index, known, len(self.inlined), len(self.active_guards)))
 
     def text(self, place: Place) -> str:
         """What the source says at a place."""

@@ -41,7 +41,7 @@ PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class _Contents:
     """Everything in a library, the oldest first."""
 
     lessons: tuple[Lesson, ...] = ()
@@ -59,6 +59,17 @@ class Contents:
         expired = len(self.lessons) - len(self.standing)
         return f"{len(self.standing)} lessons" + (f", {expired} expired" if expired else "")
 
+    def summary(self, folder: Path, *, shown: int) -> str:
+        """How large the library of this folder is, and how many lessons of it are shown."""
+        if not self.lessons:
+            return f"nothing is remembered in {folder}"
+        parts = [f"{self.words} in {folder}", f"{self.byte_count / 1024:.0f} KiB"]
+        if shown != len(self.lessons):
+            parts.append(f"{shown} shown")
+        if self.damaged_count:
+            parts.append(f"{self.damaged_count} damaged lines are left out")
+        return "; ".join(parts)
+
 
 class Library:
     """See the module. Holds nothing open."""
@@ -73,7 +84,7 @@ class Library:
         """Where the lessons are."""
         return self.folder / FILE_NAME
 
-    def read(self) -> Contents:
+    def read(self) -> _Contents:
         """What is there now; empty where nothing is.
 
         Raises:
@@ -82,7 +93,7 @@ class Library:
         try:
             data = self.file.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
-            return Contents()
+            return _Contents()
         except OSError as error:
             raise explain(error, "read", self.file) from error
         return _contents(data)
@@ -125,7 +136,7 @@ class Library:
     # -- files ---------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[Contents]:
+    def _writing(self) -> Iterator[_Contents]:
         """The right to write, with what is there."""
         with contextlib.ExitStack() as stack:
             try:
@@ -222,7 +233,7 @@ def _decode(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _contents(data: bytes) -> Contents:
+def _contents(data: bytes) -> _Contents:
     lessons: dict[str, Lesson] = {}
     damaged = 0
     for line in data.split(b"\n"):
@@ -241,7 +252,7 @@ def _contents(data: bytes) -> Contents:
             damaged += 1
         else:
             lessons[lesson.id] = lesson
-    return Contents(tuple(lessons.values()), damaged, len(data))
+    return _Contents(tuple(lessons.values()), damaged, len(data))
 
 
 def now() -> datetime.datetime:

@@ -6,11 +6,13 @@ spills and occupancy. Counters come on top where they were read (`tuning.counter
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from kernelwright.problem.outcome import Measurement, Passed
 from kernelwright.roofline.diagnosis import Diagnosis, Facts, achieved, diagnose
@@ -24,7 +26,7 @@ NO_COUNTERS: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadProfile:
+class _WorkloadProfile:
     """One workload of one candidate."""
 
     workload: str
@@ -34,10 +36,20 @@ class WorkloadProfile:
     diagnoses: tuple[Diagnosis, ...]
     """The most telling first."""
 
+    def as_data(self) -> dict[str, Any]:
+        """For a script."""
+        return {
+            "workload": self.workload,
+            "time_ms": self.facts.time_ms,
+            "rates": dict(self.rates),
+            "resources": dict(self.facts.resources),
+            "diagnoses": [dataclasses.asdict(each) for each in self.diagnoses],
+        }
+
 
 def profile_of(
     started: RunStarted, outcome: Passed, counters: Mapping[str, Mapping[str, float]] = MappingProxyType({})
-) -> tuple[WorkloadProfile, ...]:
+) -> tuple[_WorkloadProfile, ...]:
     """The profile of a measured candidate, workload by workload.
 
     Args:
@@ -48,7 +60,7 @@ def profile_of(
     profiles = []
     for each in outcome.measurements:
         facts = facts_of(started, each, outcome.resources, counters.get(each.workload, NO_COUNTERS))
-        profiles.append(WorkloadProfile(each.workload, facts, achieved(facts), diagnose(facts)))
+        profiles.append(_WorkloadProfile(each.workload, facts, achieved(facts), diagnose(facts)))
     return tuple(profiles)
 
 
@@ -121,7 +133,7 @@ def together(resources: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     return merged
 
 
-def profile_lines(profile: WorkloadProfile) -> list[str]:
+def profile_lines(profile: _WorkloadProfile) -> list[str]:
     """The profile in words, a line each."""
     parts = []
     if "bytes_per_s" in profile.rates:
@@ -138,7 +150,7 @@ def profile_lines(profile: WorkloadProfile) -> list[str]:
     return lines
 
 
-def _left_words(profile: WorkloadProfile) -> str:
+def _left_words(profile: _WorkloadProfile) -> str:
     """What an empty launch takes of the time, and how much a faster kernel could gain at most."""
     if profile.facts.launch_ms is None:
         return ""

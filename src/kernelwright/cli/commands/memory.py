@@ -12,7 +12,7 @@ import typer
 from kernelwright.cli.output.tables import open_console
 from kernelwright.errors import UsageError
 from kernelwright.memory.lesson import Lesson
-from kernelwright.memory.library import Contents, Library
+from kernelwright.memory.library import Library
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +57,7 @@ def print_list(chosen: Chosen, *, is_json: bool) -> None:
     for each in lessons:
         line(f"{each.id}  {each.words}")
         line(f"            {each.evidence}" + (f"; expired: {each.expired}" if each.expired else ""))
-    line(_summary(library, contents, len(lessons)))
-
-
-def _summary(library: Library, contents: Contents, shown: int) -> str:
-    if not contents.lessons:
-        return f"nothing is remembered in {library.folder}"
-    parts = [f"{contents.words} in {library.folder}", f"{contents.byte_count / 1024:.0f} KiB"]
-    if shown != len(contents.lessons):
-        parts.append(f"{shown} shown")
-    if contents.damaged_count:
-        parts.append(f"{contents.damaged_count} damaged lines are left out")
-    return "; ".join(parts)
+    line(contents.summary(library.folder, shown=len(lessons)))
 
 
 def print_lesson(wanted: str, *, is_json: bool) -> None:

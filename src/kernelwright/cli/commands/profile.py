@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ from kernelwright.cli.commands.show import find_candidate
 from kernelwright.cli.output.tables import open_console
 from kernelwright.errors import UsageError
 from kernelwright.problem.outcome import Passed
-from kernelwright.roofline.profile import WorkloadProfile, profile_lines, profile_of
+from kernelwright.roofline.profile import profile_lines, profile_of
 from kernelwright.store.view import RunView
-from kernelwright.tuning.counters import Counters, of_longest, read_counters
+from kernelwright.tuning.counters import of_longest, read_counters
 
 
 def run_profile(run: Path, wanted: str, *, is_json: bool, reads_counters: bool) -> int:
@@ -37,7 +36,10 @@ def run_profile(run: Path, wanted: str, *, is_json: bool, reads_counters: bool) 
     counters, missing = read_counters(run, event) if reads_counters else ({}, "not asked for")
     profiles = profile_of(view.started, event.outcome, of_longest(counters))
     if is_json:
-        typer.echo(json.dumps(_as_data(event.candidate_id, profiles, counters, missing), indent=2))
+        workloads = [{**each.as_data(), "kernels": _kernels(counters.get(each.workload, ()))} for each in profiles]
+        units = {counter.name: counter.unit for counter in COUNTERS}
+        data = {"candidate_id": event.candidate_id, "workloads": workloads, "units": units, "missing": missing or None}
+        typer.echo(json.dumps(data, indent=2))
         return 0
     console = open_console()
 
@@ -66,25 +68,5 @@ def _counter_lines(values: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _as_data(
-    candidate_id: str, profiles: tuple[WorkloadProfile, ...], counters: Counters, missing: str
-) -> dict[str, Any]:
-    return {
-        "candidate_id": candidate_id,
-        "workloads": [
-            {
-                "workload": profile.workload,
-                "time_ms": profile.facts.time_ms,
-                "rates": dict(profile.rates),
-                "resources": dict(profile.facts.resources),
-                "diagnoses": [dataclasses.asdict(each) for each in profile.diagnoses],
-                "kernels": [
-                    {"kernel": kernel, "counters": dict(values)}
-                    for kernel, values in counters.get(profile.workload, ())
-                ],
-            }
-            for profile in profiles
-        ],
-        "units": {counter.name: counter.unit for counter in COUNTERS},
-        "missing": missing or None,
-    }
+def _kernels(counted: Sequence[tuple[str, Mapping[str, float]]]) -> list[dict[str, Any]]:
+    return [{"kernel": kernel, "counters": dict(values)} for kernel, values in counted]
