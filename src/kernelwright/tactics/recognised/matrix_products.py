@@ -25,14 +25,14 @@ from kernelwright.tactics.recognised.trials import floats, length_sizes, once
 from kernelwright.tactics.tiling.direct import refuse_wide
 from kernelwright.tactics.tiling.store import plain_type
 
-_MOST_STEPS = 400_000
+_MOST_STEPS = 200_000
 """That a block may take: a tile of 128 x 128 outputs with 96 products each takes half of them."""
 _MANY = 107_520
 """A size that every usual tile divides."""
 _DEPTHS = (32, 96, 64, 160)
 """Products of a sum in the first trials: what tiles take at a time divides them."""
-_UNITS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""What a size may have to be a multiple of."""
+_UNITS = (1, 4, 8, 16, 32, 64)
+"""What the length of sums may have to be a multiple of."""
 _LOADED = {"float": "{}", "double": "{}", "__half": "__half2float({})", "half": "__half2float({})",
            "__nv_bfloat16": "__bfloat162float({})"}  # fmt: skip
 _STORED = {"float": "{}", "double": "{}", "__half": "__float2half({})", "half": "__float2half({})",
@@ -313,7 +313,7 @@ class _Trials:
     def agrees(
         self, made: _Product, sizes: Mapping[str, int], seed: int, *, whole: bool, content: str = ""
     ) -> bool:  # fmt: skip
-        """Whether launches store what a product says: their first and last blocks, or all."""
+        """Whether launches store what a product says: their last block, or all."""
         sizes = self.sizes(sizes)
         try:
             blocks = self._blocks(made, sizes, whole=whole)
@@ -342,7 +342,7 @@ class _Trials:
         outputs *= 1 if made.batch is None else sizes[made.batch.size]
         if count * tiles < outputs or not count:
             raise Unfit("its launch does not reach all outputs")
-        return range(count - 1, -1, -1) if whole else sorted({0, count - 1}, reverse=True)
+        return range(count - 1, -1, -1) if whole else (count - 1,)
 
     def _expected(self, made: _Product, sizes: Mapping[str, int], seed: int, content: str) -> tuple[Numbers, Numbers]:
         """Where a product stores, and what."""
@@ -369,23 +369,25 @@ class _Trials:
             Unfit: whole launches do not store the product.
         """
         least = {made.rows.size: made.rows.tile, made.columns.size: made.columns.tile, made.depth: 0}
-        found = {made.depth: self._unit(made, made.depth, least)}
+        found = {made.depth: self._unit(made, made.depth, _UNITS, least)}
         least[made.depth] = 2 * found[made.depth]
-        found |= {size: self._unit(made, size, least) for size in (made.rows.size, made.columns.size)}
-        batch = {} if made.batch is None else {made.batch.size: 2}
-        long = next(each for each in range(_DEPTHS[0], 2 * _UNITS[-1]) if each % found[made.depth] == 0 and each % 3)
+        for walk in (made.rows, made.columns):
+            units = sorted({1, 4, walk.tile} - {each for each in (4,) if walk.tile % each})
+            found[walk.size] = self._unit(made, walk.size, units, least)
+        batch, one = ({} if made.batch is None else {made.batch.size: each} for each in (2, 1))
+        long = next(each for each in range(_DEPTHS[0], 4 * _UNITS[-1]) if each % found[made.depth] == 0 and each % 3)
         tried = [{size: start + found[size] for size, start in least.items()} | batch, {**found, **batch},
-                 {**least, made.depth: long + found[made.depth]}]  # fmt: skip
+                 {**least, **one, made.depth: long + found[made.depth]}]  # fmt: skip
         if not all(self.agrees(made, each, 2, whole=True) for each in tried):
             raise Unfit(_NONE)
         if any(sizes[size] % unit for sizes in self.subject.sizes() for size, unit in found.items()):
             raise Unfit("a workload has sizes at which it computes no product")
         return found
 
-    def _unit(self, made: _Product, size: str, least: Mapping[str, int]) -> int:
-        """What one size must be a multiple of, where others are these."""
+    def _unit(self, made: _Product, size: str, units: Sequence[int], least: Mapping[str, int]) -> int:
+        """Which of `units` one size must be a multiple of, where others are `least`."""
         one = {} if made.batch is None else {made.batch.size: 1}
-        for unit in _UNITS:
+        for unit in units:
             tried = (unit, least[size] + unit) if least[size] else (unit, 3 * unit)
             if all(self.agrees(made, {**least, **one, size: each}, 3, whole=True) for each in tried):
                 return unit
