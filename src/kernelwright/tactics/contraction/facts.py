@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
+from kernelwright.analysis.affine import AffineForm
 from kernelwright.analysis.facts import LoopFact, Reduction
 from kernelwright.analysis.patterns.indices import Touch
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named
@@ -23,6 +25,9 @@ from kernelwright.tactics.tiling.plain_places import is_without_effect
 
 ELEMENT = "kw_element"
 """What stands for the loaded element in a factor's expression."""
+
+STEP = "steps.index"
+"""The quantity that counts the steps of all loops together."""
 
 _SUMMABLE = {
     "float": 4, "double": 8, "int": 4, "unsigned": 4, "unsigned int": 4, "uint": 4, "long": 8, "ulong": 8,
@@ -121,10 +126,12 @@ def contraction_of(subject: Subject, plan: RewriteBuilder) -> Contraction:
     steps = tuple(_step_index(frame, each, is_alone=len(loops) == 1) for each in loops)
     needed = _needed(subject, frame, node, touches, output)
     made = [
-        _factor(frame, touch, text, each, steps, c_type)
+        _factor(frame, touch, text, each, loops, c_type)
         for touch, text, each in zip(touches, _texts(subject, factors, touches), indices, strict=True)
     ]
-    batch = tuple(frame.index(plan, atom, ends[atom]) for atom in frame.atoms() if not any(atom in each for each in own))
+    batch = tuple(
+        frame.index(plan, atom, ends[atom]) for atom in frame.atoms() if not any(atom in each for each in own)
+    )
     made = _with_needed(subject, made, needed, {each.atom for each in (*steps, *batch)})
     by_output = frame.form(output).terms
     is_swapped = any(by_output.get(each.atom) == ONE for each in indices[0])
@@ -414,19 +421,36 @@ def _own_indices(frame: Frame, touches: list[Touch], output: Touch, loops: set[s
 
 
 def _factor(
-    frame: Frame, touch: Touch, text: str, own: tuple[Index, ...], loops: tuple[Index, ...], c_type: str
+    frame: Frame, touch: Touch, text: str, own: tuple[Index, ...], loops: tuple[LoopFact, ...], c_type: str
 ) -> Factor:  # fmt: skip
     form = frame.form(touch)
     c_own = _check_type(frame.subject, touch, text, c_type)
     array = frame.subject.analysis.facts.arrays[touch.array]
     start = element = form.offset
+    along = {each.atom for each in loops}
+    is_even = _is_even(form, loops)
     for name, coefficient in form.terms.items():
-        element = element + coefficient * named(name)
-        if name not in {each.atom for each in (*own, *loops)}:
+        if name not in along or not is_even:
+            element = element + coefficient * named(name)
+        if name not in along and name not in {each.atom for each in own}:
             start = start + coefficient * named(name)
     by_own, by_k = form.terms.get(own[0].atom, ZERO), form.terms.get(loops[0].atom, ZERO)
-    is_affine = len(own) == 1 and len(loops) == 1
-    return Factor(touch.array, c_own, array.element_bytes, own, by_own, by_k, element, start, is_affine, (), text)
+    element = element + by_k * named(STEP) if is_even else element
+    return Factor(
+        touch.array, c_own, array.element_bytes, own, by_own, by_k, element, start, is_even and len(own) == 1, (), text
+    )
+
+
+def _is_even(form: AffineForm, loops: tuple[LoopFact, ...]) -> bool:
+    """Whether all steps of the loops are equally far apart in memory: `9 * c + 3 * r + s` of 3 rows of 3."""
+    if len(loops) > 1 and any(each.start != ZERO for each in loops):
+        return False
+    for inner, outer in pairwise(loops):
+        assert inner.bound is not None
+        count = inner.bound + ONE if inner.operator == "<=" else inner.bound
+        if form.terms.get(outer.atom, ZERO) != form.terms.get(inner.atom, ZERO) * count:
+            return False
+    return True
 
 
 # Conditions
@@ -500,4 +524,6 @@ def _keep_in_int(subject: Subject, plan: RewriteBuilder, left: Factor, right: Fa
     """Several indices as one are counted in `int`, too."""
     for letter, factor in (("m", left), ("n", right)):
         if len(factor.own) > 1:
-            plan.constraint(f"range_{letter}", f"{' * '.join(f'({each.host})' for each in factor.own)} <= {MOST_PLACES}")
+            plan.constraint(
+                f"range_{letter}", f"{' * '.join(f'({each.host})' for each in factor.own)} <= {MOST_PLACES}"
+            )

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from kernelwright.analysis.polynomial import named
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder
+from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import only_shape
-from kernelwright.tactics.contraction.facts import Contraction, Factor, contraction_of
+from kernelwright.tactics.contraction.facts import STEP, Contraction, Factor, contraction_of
 from kernelwright.tactics.contraction.tiles_text import (
     CUDA_BODY,
     CUDA_MACROS,
@@ -27,6 +28,8 @@ from kernelwright.tactics.tiling.frame import Index, drop_sized_attributes, plac
 from kernelwright.tactics.tiling.text import fill
 
 NAME = "contraction-tiles"
+_WHOLE_TILE = 128
+"""Rows and columns of a block's tile to begin with, where the output has as many."""
 _VECTOR_TYPES = frozenset(("float", "double", "int", "uint", "long", "ulong"))
 
 
@@ -56,7 +59,7 @@ def _functions(plan: RewriteBuilder, found: Contraction, *, is_whole: bool) -> d
 
 def _names(found: Contraction, factor: Factor, own: str, k: str) -> dict[str, str]:
     """C text of all indices that a factor knows, of its own as one and of the steps."""
-    names = _digits(factor.own, own) | (_digits(found.loops, k) if k else {})
+    names = _digits(factor.own, own) | ({**_digits(found.loops, k), STEP: k} if k else {})
     names |= {index.atom: f"kw_batch_{number}" for number, index in enumerate(found.batch)}
     return {**{f"block.{atom[7:]}": text for atom, text in names.items() if atom.startswith("global.")}, **names}
 
@@ -115,12 +118,13 @@ def _cuda_parameters(plan: RewriteBuilder, found: Contraction) -> dict[str, obje
     small = size == 4
     widest = 16 // size if found.sum_bytes is not None else 1
     add = plan.parameter
+    warps = _warps(plan.subject, found) if small else (2, 2)
     names = {
         "TM": add("TM", (4, 8, 16), 8 if small else 4, "rows of sums that one thread keeps"),
         "TN": add("TN", (4, 8, 16), 8 if small else 4, "columns of sums that one thread keeps"),
         "LANES_M": add("LANES_M", (2, 4, 8), 4, "threads of a warp down the rows; 32 / LANES_M are along the columns"),
-        "WARPS_M": add("WARPS_M", (1, 2, 4, 8), 4 if small else 2, "warps of a block down the rows"),
-        "WARPS_N": add("WARPS_N", (1, 2, 4, 8), 2, "warps of a block along the columns"),
+        "WARPS_M": add("WARPS_M", (1, 2, 4, 8), warps[0], "warps of a block down the rows"),
+        "WARPS_N": add("WARPS_N", (1, 2, 4, 8), warps[1], "warps of a block along the columns"),
         "BK": add("BK", (8, 16, 32), 16 if small else 8, "steps of the sum that are in shared memory at a time"),
         "UNROLL": add("UNROLL", (4, 8, 16, 32), 16 if small else 8, "steps that are written out"),
         "STAGES": add("STAGES", (1, 2), 2, "slices in shared memory: with 2 one is filled while the other is used"),
@@ -139,6 +143,17 @@ def _cuda_parameters(plan: RewriteBuilder, found: Contraction) -> dict[str, obje
             why = f"threads side by side read {factor.array}, 0: along a row; 1: of several rows, for the banks"
             names[f"WALK_{letter}"] = add(f"WALK_{letter}", (0, 1), 0, why)
     return {**names, "WIDEST": widest, "SIZE": size}
+
+
+def _warps(subject: Subject, found: Contraction) -> tuple[int, int]:
+    """Warps of a block down the rows and along the columns to begin with: no tile is far larger than the output."""
+    rows, columns = (
+        max(total_of(subject, _host(each), sizes) or _WHOLE_TILE for sizes in subject.sizes())
+        for each in (found.left, found.right)
+    )
+    if columns <= _WHOLE_TILE // 2:
+        return 4, 1
+    return (4, 2) if rows > _WHOLE_TILE // 2 else (2, 4) if rows > _WHOLE_TILE // 4 else (1, 4)
 
 
 def _widths(factor: Factor) -> tuple[int, ...]:
@@ -223,10 +238,14 @@ def _cuda_loads(
 
 
 def _grid(found: Contraction, rows: str, columns: str) -> tuple[str, ...]:
-    whole = [" * ".join(f"({each.host})" for each in factor.own) if len(factor.own) > 1 else factor.own[0].host
-             for factor in (found.left, found.right)]  # fmt: skip
-    tiles = f"ceil_div({whole[0]}, {rows}) * ceil_div({whole[1]}, {columns})"
+    tiles = f"ceil_div({_host(found.left)}, {rows}) * ceil_div({_host(found.right)}, {columns})"
     return (tiles, *(index.host for index in found.batch))
+
+
+def _host(factor: Factor) -> str:
+    """How many places a factor has for itself, as an expression in sizes."""
+    hosts = [each.host for each in factor.own]
+    return hosts[0] if len(hosts) == 1 else " * ".join(f"({each})" for each in hosts)
 
 
 # OpenCL

@@ -8,22 +8,26 @@ at sizes that are multiples of the tiles and at others. Sizes at which the kerne
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, apply
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Tactic, Unfit, Wrapped
 from kernelwright.tactics.common.editing import refuse_arranged, refuse_unread
 from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import only_shape, refuse_aliases
+from kernelwright.tactics.common.thread_queries import query_text
 from kernelwright.tactics.recognised.places import Launched, integers_up_to, launched, replay
 from kernelwright.tactics.recognised.replay.values import Numbers, arbitrary, is_float_type
 from kernelwright.tactics.recognised.trials import floats, length_sizes, once
 from kernelwright.tactics.tiling.direct import refuse_wide
+from kernelwright.tactics.tiling.places import instance_of
 from kernelwright.tactics.tiling.store import plain_type
+from kernelwright.tactics.vectors.lane_kinds import COMPARISONS
 
 _MOST_STEPS = 200_000
 """That a block may take: a tile of 128 x 128 outputs with 96 products each takes half of them."""
@@ -120,6 +124,7 @@ def plain_product(subject: Subject) -> Subject:
     found = next(trials.found(), None)
     if found is None:
         raise Unfit(_NONE)
+    _refuse_limits(subject, max(_DEPTHS[0], found.rows.tile, found.columns.tile))
     units = trials.units(found)
     return _written(subject, found, units)
 
@@ -150,7 +155,7 @@ class _Trials:
 
     def _walks(self) -> dict[int, _Walk]:
         """By axis, the size that the grid walks along it."""
-        base = {name: _MANY for name in self.subject.sizes()[0]}
+        base = dict.fromkeys(self.subject.sizes()[0], _MANY)
         whole, found = self.grid(base), dict[int, _Walk]()
         for size in base:
             other = self.grid({**base, size: 2 * _MANY})
@@ -230,8 +235,8 @@ class _Trials:
         if rest:
             second = min(self.run(sizes, int(np.prod(grid[: axes[2]], dtype=np.int64)), 0, "+"))
         for by_row, by_batch in itertools.product(numbers, ("0", *numbers) if not rest else numbers):
-            own = np.arange(rows.tile)[:, None] * numbers[by_row] + np.arange(columns.tile)
-            if places == set(own.ravel().tolist()) and (numbers[by_batch] if rest else 0) == second:
+            tile = np.arange(rows.tile)[:, None] * numbers[by_row] + np.arange(columns.tile)
+            if places == set(tile.ravel().tolist()) and (numbers[by_batch] if rest else 0) == second:
                 made = _Product(rows, columns, rest[0] if rest else None, depth, name, self.out, by_row,
                                 by_batch if rest else "0")  # fmt: skip
                 yield from self._with_operands(made, sizes)
@@ -350,11 +355,13 @@ class _Trials:
         rows, columns, steps = (np.arange(sizes[each]) for each in (made.rows.size, made.columns.size, made.depth))
         found = []
         for batch in range(1 if made.batch is None else sizes[made.batch.size]):
-            one, two = ((data, each, batch * numbers[each.by_batch]) for each in (made.left, made.right))
-            a = data(one[1].array, one[2] + rows[:, None] * numbers[made.left.by_own] + steps * numbers[made.left.by_k])
-            b = data(two[1].array, two[2] + steps[:, None] * numbers[made.right.by_k] + columns * numbers[made.right.by_own])
+            a, b = (
+                data(each.array, batch * numbers[each.by_batch] + own[:, None] * numbers[each.by_own]
+                     + steps * numbers[each.by_k])
+                for each, own in ((made.left, rows), (made.right, columns))
+            )  # fmt: skip
             at = batch * numbers[made.out_by_batch] + rows[:, None] * numbers[made.by_row] + columns
-            value = given.get(made.scale, 1.0) * (a @ b)
+            value = given.get(made.scale, 1.0) * (a @ b.T)
             if made.old:
                 value = value + given.get(made.old, 1.0) * data(made.out, at)
             for name, of in made.biases:
@@ -425,6 +432,65 @@ def _arrays(subject: Subject) -> tuple[str, tuple[str, ...]]:
 
 def _type_of(subject: Subject, array: str) -> str:
     return next((each.c_type for each in subject.analysis.function.parameters if each.name == array), "")
+
+
+# What no trial meets
+
+
+def _refuse_limits(subject: Subject, tried: int) -> None:
+    """Refuse what may be another sum at larger sizes than the trials': `k0 < 4096`, `blockIdx.y % 64`.
+
+    Raises:
+        Unfit: a place in the matrices is compared with a larger number than was `tried`, or divided by any.
+    """
+    body = subject.analysis.function.body
+    derived = _derived(body)
+    for node in nodes.walk(body):
+        is_least = isinstance(node, nodes.Call) and node.function in ("min", "max")
+        is_binary = isinstance(node, nodes.Binary) and node.operator in (*COMPARISONS, "%", "/", "&", ">>", "^", "|")
+        if not (is_least or is_binary) or not _is_of(node, derived):
+            continue
+        is_parted = isinstance(node, nodes.Binary) and node.operator not in COMPARISONS
+        if is_parted and _is_of(node, _derived(body, is_block_alone=True)):
+            raise Unfit("it takes places of its blocks apart")
+        if any(abs(value) > tried for value in _numbers_in(subject, node)):
+            raise Unfit("a number in it may be a limit that is beyond all trials")
+
+
+def _derived(body: nodes.Block, *, is_block_alone: bool = False) -> frozenset[str]:
+    """Variables that are made of the block's place, and indices of loops with what is made of them."""
+    found: set[str] = set()
+    for _ in range(3):  # later texts set what earlier ones use, in loops
+        for node in nodes.walk(body):
+            match node:
+                case nodes.Loop(initial=nodes.Declaration() as initial) if not is_block_alone:
+                    found |= nodes.declared_names(initial)
+                case nodes.Declarator(name=name, initial=value, is_pointer=False) if value and _is_of(value, found):
+                    found.add(name)
+                case nodes.Assign(target=nodes.Name(name=name), value=value) if _is_of(value, found):
+                    found.add(name)
+    return frozenset(found)
+
+
+def _is_of(node: nodes.Node, names: Collection[str]) -> bool:
+    return any((isinstance(each, nodes.Name) and each.name in names) or query_text(each).startswith("blockIdx")
+               for each in nodes.walk(node))  # fmt: skip
+
+
+def _numbers_in(subject: Subject, node: nodes.Node) -> Iterator[int]:
+    """Whole numbers in an expression, those of constants and of parameters that are no sizes too."""
+    known = {name: value.constant for name, value in instance_of(subject).items()}
+    known |= {each.name: each.value.value for each in subject.analysis.tree.constants
+              if isinstance(each.value, nodes.Literal) and isinstance(each.value.value, int)}  # fmt: skip
+    for each in nodes.walk(node):
+        value = each.value if isinstance(each, nodes.Literal) else None
+        if isinstance(each, nodes.Name):
+            scalar = subject.scalar(each.name)
+            value = known.get(each.name)
+            if scalar is not None and not scalar.names:
+                value = total_of(subject, scalar.text, {})
+        if isinstance(value, int):
+            yield value
 
 
 # Text

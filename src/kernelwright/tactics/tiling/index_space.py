@@ -104,7 +104,9 @@ def _parts(subject: Subject, axis: str, covered: Extent) -> tuple[tuple[str, Pol
     """
     atoms = subject.analysis.facts.atoms
     whole, parts = f"global.{axis}", []
-    if plain_number(covered.block) == 1 and not any(whole in each.names for atom in atoms.values() for each in atom.parts):
+    if plain_number(covered.block) == 1 and not any(
+        whole in each.names for atom in atoms.values() for each in atom.parts
+    ):
         whole = f"block.{axis}"
     touched = {name for touch in subject.indices.touches.values() for name in touch.form.terms}
     divided = [name for name in touched if atoms[name].kind in ("quotient", "remainder")
