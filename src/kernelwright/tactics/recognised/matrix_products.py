@@ -21,7 +21,7 @@ from kernelwright.tactics.common.editing import refuse_arranged, refuse_unread
 from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import only_shape, refuse_aliases
 from kernelwright.tactics.common.thread_queries import query_text
-from kernelwright.tactics.recognised.places import Launched, integers_up_to, launched, replay
+from kernelwright.tactics.recognised.places import Launched, integers_up_to, launched, replay, visible
 from kernelwright.tactics.recognised.replay.values import Numbers, arbitrary, is_float_type
 from kernelwright.tactics.recognised.trials import floats, length_sizes, once
 from kernelwright.tactics.tiling.direct import refuse_wide
@@ -206,6 +206,8 @@ class _Trials:
             launch = launched(self.subject, sizes, floats(self.subject, seed))
             made = replay(self.subject, launch, np.full(launch.threads, block), np.arange(launch.threads), seed)
             made.floats, made.most_steps, made.integers = held(seed, content), _MOST_STEPS, integers_up_to(8)
+            made.numbers |= {name: each.constant for name, each in instance_of(self.subject).items()
+                             if each.constant is not None}  # fmt: skip
             made.run()
             if made.answers or set(made.written) != {self.out}:
                 raise Unfit("what it stores depends on what its arrays hold")
@@ -444,37 +446,46 @@ def _refuse_limits(subject: Subject, tried: int) -> None:
         Unfit: a place in the matrices is compared with a larger number than was `tried`, or divided by any.
     """
     body = subject.analysis.function.body
-    derived = _derived(body)
+    derived, of_blocks = _derived(body), _derived(body, is_block_alone=True)
     for node in nodes.walk(body):
         is_least = isinstance(node, nodes.Call) and node.function in ("min", "max")
         is_binary = isinstance(node, nodes.Binary) and node.operator in (*COMPARISONS, "%", "/", "&", ">>", "^", "|")
-        if not (is_least or is_binary) or not _is_of(node, derived):
+        if not (is_least or is_binary) or not _is_of(body, node, derived):
             continue
         is_parted = isinstance(node, nodes.Binary) and node.operator not in COMPARISONS
-        if is_parted and _is_of(node, _derived(body, is_block_alone=True)):
+        if is_parted and _is_of(body, node, of_blocks):
             raise Unfit("it takes places of its blocks apart")
         if any(abs(value) > tried for value in _numbers_in(subject, node)):
             raise Unfit("a number in it may be a limit that is beyond all trials")
 
 
-def _derived(body: nodes.Block, *, is_block_alone: bool = False) -> frozenset[str]:
-    """Variables that are made of the block's place, and indices of loops with what is made of them."""
-    found: set[str] = set()
+def _derived(body: nodes.Block, *, is_block_alone: bool = False) -> frozenset[int]:
+    """Variables that are made of the block's place, and indices of loops with what is made of them, by their places."""
+    found: set[int] = set()
     for _ in range(3):  # later texts set what earlier ones use, in loops
         for node in nodes.walk(body):
             match node:
-                case nodes.Loop(initial=nodes.Declaration() as initial) if not is_block_alone:
-                    found |= nodes.declared_names(initial)
-                case nodes.Declarator(name=name, initial=value, is_pointer=False) if value and _is_of(value, found):
-                    found.add(name)
-                case nodes.Assign(target=nodes.Name(name=name), value=value) if _is_of(value, found):
-                    found.add(name)
+                case nodes.Loop(initial=nodes.Declaration(declarators=declarators)) if not is_block_alone:
+                    found |= {each.place.span.start for each in declarators}
+                case nodes.Declarator(initial=value, is_pointer=False) if value and _is_of(body, value, found):
+                    found.add(node.place.span.start)
+                case nodes.Assign(target=nodes.Name() as target, value=value) if _is_of(body, value, found):
+                    found |= _declared(body, target)
     return frozenset(found)
 
 
-def _is_of(node: nodes.Node, names: Collection[str]) -> bool:
-    return any((isinstance(each, nodes.Name) and each.name in names) or query_text(each).startswith("blockIdx")
-               for each in nodes.walk(node))  # fmt: skip
+def _declared(body: nodes.Block, name: nodes.Name) -> set[int]:
+    """Where a variable is declared."""
+    found = visible(body, name.place.span).get(name.name)
+    return set() if found is None or found[0].is_pointer else {found[0].place.span.start}
+
+
+def _is_of(body: nodes.Block, node: nodes.Node, places: Collection[int]) -> bool:
+    return any(
+        query_text(each).startswith("blockIdx")
+        or (isinstance(each, nodes.Name) and _declared(body, each) & set(places))
+        for each in nodes.walk(node)
+    )
 
 
 def _numbers_in(subject: Subject, node: nodes.Node) -> Iterator[int]:
