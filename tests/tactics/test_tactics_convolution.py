@@ -16,8 +16,7 @@ ARGUMENTS = {
     "x": "in float32 b,c,h,w", "f": "in float32 o,c,3,3", "y": "out float32 b,o,h,w", "b": "scalar int32 b",
     "c": "scalar int32 c", "o": "scalar int32 o", "h": "scalar int32 h", "w": "scalar int32 w",
 }  # fmt: skip
-SIZES = ({"b": 2, "c": 3, "o": 5, "h": 7, "w": 9}, {"b": 1, "c": 1, "o": 1, "h": 1, "w": 1},
-         {"b": 3, "c": 2, "o": 9, "h": 4, "w": 17})  # fmt: skip
+SIZES = ({"b": 2, "c": 3, "o": 9, "h": 4, "w": 17}, {"b": 1, "c": 1, "o": 1, "h": 1, "w": 1})
 GRID, BLOCK = ("ceil_div(w, 8)", "ceil_div(h, 4)", "b * o"), ("8", "4")
 SIGNATURE = """__kernel void k(__global const float *x, __global const float *f, __global float *y, int b, int c,
   int o, int h, int w)"""
@@ -102,6 +101,7 @@ def rewritten(subject: Subject) -> Rewrite:
     return result
 
 
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("plain", CASES, ids=lambda each: each.name)
 def test_a_convolution_in_tiles_equals_the_plain_one(plain: Plain, tmp_path: Path, runner: Runner) -> None:
@@ -117,7 +117,7 @@ def test_a_convolution_in_tiles_equals_the_plain_one(plain: Plain, tmp_path: Pat
 @pytest.mark.parametrize("plain", [CASES[0], CASES[2], CASES[4]], ids=lambda each: each.name)
 def test_a_convolution_in_cuda_equals_the_plain_one(plain: Plain, tmp_path: Path) -> None:
     source = in_cuda(plain.source)
-    cuda = Plain(plain.name, "cuda", source, plain.arguments, plain.grid, plain.block, SIZES[::2], "k")
+    cuda = Plain(plain.name, "cuda", source, plain.arguments, plain.grid, plain.block, SIZES, "k")
     subject = subject_of(cuda, tmp_path, GPU)
     rewrite = rewritten(subject)
     for sizes in cuda.sizes:
@@ -134,7 +134,6 @@ def test_a_convolution_in_cuda_equals_the_plain_one(plain: Plain, tmp_path: Path
     ("r < 3;", "r <= i;"),
     ("int ii = i + r - 1, jj", "int ii = i + r * r - 1, jj"),
     ("] * f[((q * c + l)", "] * f[((q / 2 * c + l)"),
-    ("] * f[((q * c + l)", "] * f[(((q + i) * c + l)"),
     ("] * f[", "+ 1] * f["),
     ("      for (int s = 0; s < 3; ++s) {", "      for (int s = 0; s < 3; ++s) { if (s == 1) break;"),
     ("float acc = 0;", "float acc = 0; if (f[0] > 0) "),

@@ -92,10 +92,10 @@ CASES = (
 OTHERS = ({"z": 3, "m": 16, "n": 80, "k": 16}, {"z": 1, "m": 40, "n": 24, "k": 24})
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(not CpuCuda.is_there(), reason="needs g++")
 @pytest.mark.parametrize("plain", CASES, ids=lambda each: each.name)
 def test_a_product_in_registers_equals_the_one_that_it_becomes(plain: Plain, tmp_path: Path) -> None:
-    """Slow: blocks are run, and g++ compiles; nothing else tries what the text says of sizes."""
     subject = subject_of(plain, tmp_path, GPU)
     assert isinstance(CONTRACTION_TILES.apply(subject), NotApplicable)
     rewrite = TACTIC.apply(subject)
