@@ -47,6 +47,8 @@ static dim3 blockDim, gridDim;
 #define __ldg(p) (*(p))
 struct int2 { int x, y; };
 struct int4 { int x, y, z, w; };
+struct float4 { float x, y, z, w; };
+static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 template <typename T> static T __ldcs(const T *from) { return *from; }
 template <typename T> static void __stcs(T *to, T value) { *to = value; }
 using std::min;

@@ -172,6 +172,18 @@ def test_a_tiled_product_in_cuda_equals_the_one_that_it_becomes(tiled: Plain, tm
 
 
 @pytest.mark.opencl
+@pytest.mark.parametrize(("old", "new"), [
+    ("if (gy < m && k0 + lx < k) ta", "if (gy < m - 1 && k0 + lx < k) ta"), ("k0 + ly < k) tb", "k0 + ly < k - 1) tb"),
+], ids=("a row less", "a step less"))  # fmt: skip
+def test_a_tile_that_is_filled_less_counts_as_zeros(old: str, new: str, tmp_path: Path, runner: Runner) -> None:
+    assert old in GUARDED
+    tiled = Plain("x", "opencl", GUARDED.replace(old, new), ABC, ("ceil_div(n, 8)", "ceil_div(m, 8)"), ("8", "8"), ANY)
+    subject = subject_of(tiled, tmp_path)
+    for sizes in ANY:
+        assert not differences(runner, subject, rewritten(subject), sizes, count=CONFIGS, rtol=1e-5)
+
+
+@pytest.mark.opencl
 def test_zeros_of_one_factor_end_a_product_where_the_other_is_none(tmp_path: Path, runner: Runner) -> None:
     source = GUARDED.replace("fma(ta[ly][i], tb[i][lx], sum)", "sum + (ta[ly][i] + 1.0f) * tb[i][lx]")
     tiled = Plain("x", "opencl", source, ABC, ("ceil_div(n, 8)", "ceil_div(m, 8)"), ("8", "8"), ANY)
@@ -185,8 +197,6 @@ LEFT_ALONE = {
     "a tile of what is computed": ("= a[gy * k + k0 + lx]", "= 2 * a[gy * k + k0 + lx]"),
     "other elements beyond the end": ("else ta[ly][lx] = 0;", "else ta[ly][lx] = 1;"),
     "a copy under another condition": ("if (gy < m && k0 + lx < k) ta", "if (gy < m && k0 + lx < k && gy != 3) ta"),
-    "a copy that ends before": ("if (gy < m && k0 + lx < k) ta", "if (gy < m - 1 && k0 + lx < k) ta"),
-    "products that end at two places": ("k0 + ly < k) tb", "k0 + ly < k - 1) tb"),
     "an index within a tile as data": ("sum = fma(", "sum = i + fma("),
     "a step over tiles as data": ("sum = fma(", "sum = k0 + fma("),
     "a tile that is read beyond its row": ("ta[ly][i], tb", "ta[ly][i + 2], tb"),

@@ -13,6 +13,7 @@ from kernelwright.tactics.launch.loop_parts import LOOP_PARTS
 from kernelwright.tactics.launch.plain_launch import plainly
 from kernelwright.tactics.recognised.attention import ATTENTION_PARTS
 from kernelwright.tactics.recognised.extremes import ROW_ORDER
+from kernelwright.tactics.recognised.matrix_products import also_recognised
 from kernelwright.tactics.recognised.products import MATRIX_ROWS
 from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
 from kernelwright.tactics.reductions.items_per_thread import BLOCK_ITEMS
@@ -36,8 +37,9 @@ from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
 from kernelwright.tactics.vectors.walks import WALK_VECTORS
 
 TACTICS: tuple[Tactic, ...] = (
-    also_unstaged(CONTRACTION_TILES), also_unstaged(TRANSPOSE_TILES), JOIN_STEPS, also_unstaged(STENCIL_TILES),
-    ATTENTION_PARTS, ROW_ORDER, also_unstaged(MATRIX_ROWS), GROUP_LANES, also_unstaged(summed(VECTOR_MAP)),
+    also_recognised(also_unstaged(CONTRACTION_TILES)), also_unstaged(TRANSPOSE_TILES), JOIN_STEPS,
+    also_unstaged(STENCIL_TILES), ATTENTION_PARTS, ROW_ORDER, also_unstaged(MATRIX_ROWS), GROUP_LANES,
+    also_unstaged(summed(VECTOR_MAP)),
     plainly(ROW_REGISTERS), summed(plainly(ROW_SPLIT)), also_unstaged(summed(plainly(ROWS))), plainly(ROW_SCAN),
     plainly(ONE_PASS), plainly(BLOCK_JOINS), plainly(BLOCK_ITEMS), plainly(PRIVATE_BINS),
     also_unstaged(plainly(VECTOR_LOOPS)), also_unstaged(WALK_VECTORS), also_unstaged(JAM), also_unstaged(COARSEN),

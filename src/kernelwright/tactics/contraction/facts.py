@@ -1,22 +1,33 @@
-"""A plain contraction taken apart: its two factors as affine reads, its loop, and what becomes of the sum."""
+"""A plain contraction taken apart: its two factors as affine reads, its loops, and what becomes of the sum.
+
+A convolution is one, too: its loops over channels and taps are one index, and so are the output's rows and columns.
+What a tap beyond the border adds counts as zero.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
+from kernelwright.analysis.affine import AffineForm
 from kernelwright.analysis.facts import LoopFact, Reduction
 from kernelwright.analysis.patterns.indices import Touch
-from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial
+from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder
-from kernelwright.tactics.tiling.frame import Frame, Index, edited
+from kernelwright.tactics.common.iteration_domain import deep_names
+from kernelwright.tactics.tiling.frame import MOST_PLACES, Frame, Index, edited, is_at_most_int
 from kernelwright.tactics.tiling.index_space import frame_of
+from kernelwright.tactics.tiling.plain_places import is_without_effect
 
 ELEMENT = "kw_element"
 """What stands for the loaded element in a factor's expression."""
+
+STEP = "steps.index"
+"""The quantity that counts the steps of all loops together."""
 
 _SUMMABLE = {
     "float": 4, "double": 8, "int": 4, "unsigned": 4, "unsigned int": 4, "uint": 4, "long": 8, "ulong": 8,
@@ -36,12 +47,20 @@ class Factor:
     c_type: str
     """The type of the array's elements."""
     element_bytes: int | None
-    own: Index
-    """The index of the output that this factor has for itself."""
+    own: tuple[Index, ...]
+    """The indices of the output that this factor has for itself, fastest first."""
     by_own: Polynomial
+    """What the fastest of them counts for."""
     by_k: Polynomial
+    """What the innermost loop counts for."""
+    element: Polynomial
+    """The element's index."""
     start: Polynomial
-    """The rest of the element's index: sizes, and indices that both factors or none of them have."""
+    """The rest of it: sizes, and indices that both factors or none of them have."""
+    is_affine: bool
+    """Whether it is `start + by_own * m + by_k * k` of the one index that its own make, and the one of all loops."""
+    needed: tuple[Polynomial, ...]
+    """What is at least 0 where there is an element; elsewhere the factor counts as 0."""
     expression: str
     """The factor, with `ELEMENT` for the load; `ELEMENT` alone where it is the load."""
 
@@ -63,7 +82,8 @@ class Contraction:
     """`target += sum over k of left(m, k) * right(k, n)`, then whatever follows in the kernel."""
 
     frame: Frame
-    loop: LoopFact
+    loops: tuple[Index, ...]
+    """The loops that make k, innermost first."""
     left: Factor
     right: Factor
     """The factor with the output's fastest index."""
@@ -86,36 +106,45 @@ def contraction_of(subject: Subject, plan: RewriteBuilder) -> Contraction:
         Unfit: it is none, or something of it is not certain.
     """
     pattern = subject.pattern
-    if pattern.kind not in ("contraction", "row-wise") or subject.indices.unplaced:
+    if subject.indices.unplaced:
         raise Unfit("it is no product of matrices")
-    if pattern.kind == "contraction" and pattern.variant != "matrix-matrix":
-        is_tiled = "tiled" in pattern.variant
-        raise Unfit(f"it is a {pattern.variant} contraction", is_already_so=is_tiled)
+    if pattern.kind == "contraction" and "tiled" in pattern.variant:
+        raise Unfit(f"it is a {pattern.variant} contraction", is_already_so=True)
     frame = frame_of(subject)
-    reduction = _only_reduction(subject)
-    loop = _loop(subject, reduction)
-    node = _loop_node(subject, loop)
+    loops = _loops(subject, _only_reduction(subject))
+    node = _loop_node(subject, loops[-1])
     target, factors = _accumulation(subject, node)
     _refuse_used_later(subject, node, target)
     output = _output(subject)
     touches = [_touch_of(subject, factor) for factor in factors]
     c_type, size = _sum_type(subject, target)
-    own = _own_indices(frame, touches, output, loop.atom)
-    ends = frame.only_bounds([each.access for each in touches], frame.atoms())
+    own = _own_indices(frame, touches, output, {each.atom for each in loops})
+    ends = frame.only_bounds([output.access], frame.atoms())
+    if not {atom for each in own for atom in each} <= set(frame.atoms()):
+        raise Unfit("an index of the output does not walk the launch")
+    indices = [tuple(frame.index(plan, atom, ends[atom]) for atom in frame.atoms() if atom in each) for each in own]
+    steps = tuple(_step_index(frame, each, is_alone=len(loops) == 1) for each in loops)
+    needed = _needed(subject, frame, node, touches, output)
     made = [
-        _factor(frame, plan, touch, text, atom, loop.atom, c_type, ends)
-        for touch, text, atom in zip(touches, _texts(subject, factors, touches), own, strict=True)
+        _factor(frame, touch, text, each, loops, c_type)
+        for touch, text, each in zip(touches, _texts(subject, factors, touches), indices, strict=True)
     ]
+    batch = tuple(
+        frame.index(plan, atom, ends[atom]) for atom in frame.atoms() if not any(atom in each for each in own)
+    )
+    made = _with_needed(subject, made, needed, {each.atom for each in (*steps, *batch)})
     by_output = frame.form(output).terms
-    is_swapped = by_output.get(own[0]) == ONE
+    is_swapped = any(by_output.get(each.atom) == ONE for each in indices[0])
     left, right = (made[1], made[0]) if is_swapped else (made[0], made[1])
-    batch = tuple(frame.index(plan, atom, ends[atom]) for atom in frame.atoms() if atom not in own)
-    assert loop.start is not None
-    assert loop.bound is not None
+    _keep_in_int(subject, plan, left, right)
     added = f"{target.place.span.text(subject.source)} += kw_sum;"
+    first, end = ("0", " * ".join(f"({each.end})" for each in steps))
+    if len(loops) == 1:
+        assert loops[0].start is not None and loops[0].bound is not None  # noqa: PT018
+        first, end = frame.text(loops[0].start), frame.text(loops[0].bound)
     return Contraction(
-        frame, loop, left, right, c_type, size, frame.text(loop.start), frame.text(loop.bound), batch,
-        (*(Edit(mark.span, "") for mark in node.pragmas), Edit(loop.span, added)),
+        frame, steps, left, right, c_type, size, first, end, batch,
+        (*(Edit(mark.span, "") for mark in node.pragmas), Edit(node.place.span, added)),
     )  # fmt: skip
 
 
@@ -123,23 +152,36 @@ def _only_reduction(subject: Subject) -> Reduction:
     found = subject.analysis.facts.reductions
     if len(found) != 1 or found[0].operation != "sum" or found[0].scope != "thread" or found[0].inlined_in:
         raise Unfit("it does more than one sum of products")
-    if len(found[0].loops) != 1:
-        raise Unfit("its sum runs over more than one loop")
     return found[0]
 
 
-def _loop(subject: Subject, reduction: Reduction) -> LoopFact:
-    loop = subject.analysis.facts.loops[reduction.loops[0]]
-    is_plain = (
-        loop.is_exact and not loop.ends_early and not loop.inlined_in and loop.atom and loop.parent is None
-        and loop.operator in ("<", "!=") and loop.step is not None and loop.step.kind == "add"
-        and loop.step.amount == ONE and loop.start is not None and loop.bound is not None
-    )  # fmt: skip
-    if not is_plain:
-        raise Unfit("how its loop counts is not followed")
-    if len(subject.analysis.facts.loops) != 1:
+def _loops(subject: Subject, reduction: Reduction) -> tuple[LoopFact, ...]:
+    """The loops that a sum runs over, innermost first: one within the other, and no others."""
+    facts = subject.analysis.facts
+    found = tuple(facts.loops[index] for index in reversed(reduction.loops))
+    parents = (*(each.index for each in found[1:]), None)
+    for loop, parent in zip(found, parents, strict=True):
+        is_plain = (
+            loop.is_exact and not loop.ends_early and not loop.inlined_in and loop.atom and loop.parent == parent
+            and loop.operator in ("<", "<=", "!=") and loop.step is not None and loop.step.kind == "add"
+            and loop.step.amount == ONE and loop.start is not None and loop.bound is not None
+        )  # fmt: skip
+        if not is_plain or (loop.operator == "<=" and len(found) == 1):
+            raise Unfit("how its loop counts is not followed")
+    if len(facts.loops) != len(found):
         raise Unfit("it has other loops")
-    return loop
+    return found
+
+
+def _step_index(frame: Frame, loop: LoopFact, *, is_alone: bool) -> Index:
+    """A loop as one index of the sum; one that is alone counts from its own start."""
+    assert loop.start is not None
+    assert loop.bound is not None
+    if is_alone:
+        return Index(loop.atom, "", "", "loop")
+    count = loop.bound - loop.start + (ONE if loop.operator == "<=" else ZERO)
+    first = "" if loop.start == ZERO else f"(int)({frame.text(loop.start)})"
+    return Index(loop.atom, f"(int)({frame.text(count)})", frame.host(count), "loop", first)
 
 
 def _loop_node(subject: Subject, loop: LoopFact) -> nodes.Loop:
@@ -161,12 +203,27 @@ def _refuse_used_later(subject: Subject, loop: nodes.Loop, target: nodes.Express
 # The accumulation
 
 
+def _within(statement: nodes.Statement) -> Iterator[nodes.Statement]:
+    """The statements of a loop's body, of loops within it, and of what stands under conditions."""
+    match statement:
+        case nodes.Block(statements=statements):
+            for each in statements:
+                yield from _within(each)
+        case nodes.Loop(body=body):
+            yield from _within(body)
+        case nodes.If(condition=condition, yes=yes, no=None) if is_without_effect(condition):
+            inside = yes.statements if isinstance(yes, nodes.Block) else (yes,)
+            if not all(isinstance(each, nodes.Jump) and each.word == "continue" for each in inside):
+                yield from _within(yes)
+        case _:
+            yield statement
+
+
 def _accumulation(subject: Subject, loop: nodes.Loop) -> tuple[nodes.Expression, list[list[nodes.Expression]]]:
     """What is added to, and the two groups of factors, each with one load."""
-    statements = loop.body.statements if isinstance(loop.body, nodes.Block) else (loop.body,)
     local: dict[str, nodes.Expression] = {}
     sums: list[nodes.Assign] = []
-    for statement in statements:
+    for statement in _within(loop.body):
         match statement:
             case nodes.Declaration(declarators=declarators):
                 local |= {each.name: each.initial for each in declarators if each.initial is not None}
@@ -225,6 +282,10 @@ def _is_same(left: nodes.Expression, right: nodes.Expression) -> bool:
     return False
 
 
+def _is_zero(value: nodes.Expression) -> bool:
+    return isinstance(value, nodes.Literal) and value.text.rstrip("fF") in ("0", "0.", "0.0")
+
+
 def _product(assign: nodes.Assign) -> list[nodes.Expression]:
     found: list[nodes.Expression] = []
     waiting = list(_added(assign) or ())
@@ -247,6 +308,8 @@ def _groups(
         factor = written
         while isinstance(factor, nodes.Name) and factor.name in local:
             factor = local[factor.name]
+        if isinstance(factor, nodes.Conditional) and _is_zero(factor.no) and is_without_effect(factor.condition):
+            factor = factor.yes
         loads = _loads(subject, factor)
         if len(loads) > 1:
             raise Unfit("a factor is made of several loads")
@@ -341,37 +404,126 @@ def _output(subject: Subject) -> Touch:
     return writes[0]
 
 
-def _own_indices(frame: Frame, touches: list[Touch], output: Touch, loop: str) -> list[str]:
+def _own_indices(frame: Frame, touches: list[Touch], output: Touch, loops: set[str]) -> list[set[str]]:
     forms = [frame.form(touch) for touch in touches]
     of_output = set(frame.form(output).terms)
     found = []
     for one, other in ((forms[0], forms[1]), (forms[1], forms[0])):
         own = (set(one.terms) & of_output) - set(other.terms)
-        if len(own) != 1 or loop not in one.terms:
+        if not own or not loops <= set(one.terms):
             raise Unfit("which index of the output a factor has for itself is not certain")
-        found.append(own.pop())
+        found.append(own)
     for form in forms:
-        strange = set(form.terms) - of_output - {loop}
+        strange = set(form.terms) - of_output - loops
         if strange:
             raise Unfit(f"a factor depends on {frame.name(sorted(strange)[0])}, which the output has not")
     return found
 
 
 def _factor(
-    frame: Frame, plan: RewriteBuilder, touch: Touch, text: str, atom: str, loop: str, c_type: str,
-    ends: Mapping[str, Polynomial | None],
+    frame: Frame, touch: Touch, text: str, own: tuple[Index, ...], loops: tuple[LoopFact, ...], c_type: str
 ) -> Factor:  # fmt: skip
     form = frame.form(touch)
-    own = _check_type(frame.subject, touch, text, c_type)
+    c_own = _check_type(frame.subject, touch, text, c_type)
     array = frame.subject.analysis.facts.arrays[touch.array]
-    start = form.offset
+    start = element = form.offset
+    along = {each.atom for each in loops}
+    is_even = _is_even(form, loops)
     for name, coefficient in form.terms.items():
-        if name not in (atom, loop):
-            start = start + coefficient * _named(name)
-    by_own, by_k = form.terms.get(atom, ZERO), form.terms.get(loop, ZERO)
-    index = frame.index(plan, atom, ends[atom])
-    return Factor(touch.array, own, array.element_bytes, index, by_own, by_k, start, text)
+        if name not in along or not is_even:
+            element = element + coefficient * named(name)
+        if name not in along and name not in {each.atom for each in own}:
+            start = start + coefficient * named(name)
+    by_own, by_k = form.terms.get(own[0].atom, ZERO), form.terms.get(loops[0].atom, ZERO)
+    element = element + by_k * named(STEP) if is_even else element
+    return Factor(
+        touch.array, c_own, array.element_bytes, own, by_own, by_k, element, start, is_even and len(own) == 1, (), text
+    )
 
 
-def _named(name: str) -> Polynomial:
-    return Polynomial((((name,), 1),))
+def _is_even(form: AffineForm, loops: tuple[LoopFact, ...]) -> bool:
+    """Whether all steps of the loops are equally far apart in memory: `9 * c + 3 * r + s` of 3 rows of 3."""
+    if len(loops) > 1 and any(each.start != ZERO for each in loops):
+        return False
+    for inner, outer in pairwise(loops):
+        assert inner.bound is not None
+        count = inner.bound + ONE if inner.operator == "<=" else inner.bound
+        if form.terms.get(outer.atom, ZERO) != form.terms.get(inner.atom, ZERO) * count:
+            return False
+    return True
+
+
+# Conditions
+
+
+def _needed(
+    subject: Subject, frame: Frame, loop: nodes.Loop, touches: list[Touch], output: Touch
+) -> list[Polynomial]:  # fmt: skip
+    """What is at least 0 in all steps that add something.
+
+    Raises:
+        Unfit: a condition within the loops is not followed.
+    """
+    facts = subject.analysis.facts
+    within = [facts.guards[index] for index in sorted({i for each in touches for i in each.access.guards})
+              if loop.place.span.contains(facts.guards[index].span)]  # fmt: skip
+    outside = {i for each in touches for i in each.access.guards if not loop.place.span.contains(facts.guards[i].span)}
+    if not outside <= set(output.access.guards):
+        raise Unfit("it sums only where a condition says so")
+    asked = [each.condition for each in nodes.walk(loop.body) if isinstance(each, nodes.If | nodes.Conditional)]
+    if {each.place.span for each in asked} - {each.span for each in within}:
+        raise Unfit("a condition on its products is not followed")
+    known = [each for each in facts.parameters if not each.is_pointer]
+    if within and not all(is_at_most_int(each.c_type, subject) for each in known if "float" not in each.c_type):
+        raise Unfit("a condition on its products is of more than ints")
+    found = dict[Polynomial, None]()
+    for guard in within:
+        if not guard.is_complete:
+            raise Unfit(f"where {guard.text} holds is not followed")
+        for each in guard.comparisons:
+            less, more = (each.left, each.right) if each.operator[0] == "<" else (each.right, each.left)
+            if each.operator not in ("<", "<=", ">", ">=") or not subject.is_as_said(each):
+                raise Unfit(f"where {guard.text} holds is not followed")
+            found[frame.normal(more - less - (ZERO if "=" in each.operator else ONE))] = None
+    return list(found)
+
+
+def _with_needed(subject: Subject, made: list[Factor], needed: list[Polynomial], shared: set[str]) -> list[Factor]:
+    """Factors with the conditions under which they are 0: each is of what one of them has.
+
+    Raises:
+        Unfit: one is of more.
+    """
+    for each in needed:
+        moving = {_as_global(name) for name in deep_names(subject, each) if _is_moving(subject, name)}
+        places = [number for number, one in enumerate(made)
+                  if moving <= shared | {_as_global(index.atom) for index in one.own}
+                  | {part for index in one.own for part in _moving_parts(subject, index.atom)}]  # fmt: skip
+        if not places:
+            raise Unfit("a condition on its products is of both factors")
+        one = made[places[0]]
+        made[places[0]] = replace(one, needed=(*one.needed, each))
+    return made
+
+
+def _moving_parts(subject: Subject, atom: str) -> set[str]:
+    """What an index that was divided is made of: with it go all of its parts."""
+    return {_as_global(name) for name in deep_names(subject, named(atom)) if _is_moving(subject, name)}
+
+
+def _is_moving(subject: Subject, name: str) -> bool:
+    atom = subject.analysis.facts.atoms.get(name)
+    return name.startswith(("block.", "thread.", "global.")) or (atom is not None and atom.kind == "loop")
+
+
+def _as_global(name: str) -> str:
+    return f"global.{name[6:]}" if name.startswith("block.") else name
+
+
+def _keep_in_int(subject: Subject, plan: RewriteBuilder, left: Factor, right: Factor) -> None:
+    """Several indices as one are counted in `int`, too."""
+    for letter, factor in (("m", left), ("n", right)):
+        if len(factor.own) > 1:
+            plan.constraint(
+                f"range_{letter}", f"{' * '.join(f'({each.host})' for each in factor.own)} <= {MOST_PLACES}"
+            )

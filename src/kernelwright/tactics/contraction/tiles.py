@@ -6,13 +6,14 @@ kernel's own code before and behind the loop stays and runs once for each sum, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kernelwright.analysis.polynomial import named
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder
+from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import only_shape
-from kernelwright.tactics.contraction.facts import Contraction, Factor, contraction_of
+from kernelwright.tactics.contraction.facts import STEP, Contraction, Factor, contraction_of
 from kernelwright.tactics.contraction.tiles_text import (
     CUDA_BODY,
     CUDA_MACROS,
@@ -23,10 +24,12 @@ from kernelwright.tactics.contraction.tiles_text import (
     OPENCL_START,
     OPENCL_UNDEFINES,
 )
-from kernelwright.tactics.tiling.frame import drop_sized_attributes, place_attribute
+from kernelwright.tactics.tiling.frame import Index, drop_sized_attributes, place_attribute
 from kernelwright.tactics.tiling.text import fill
 
 NAME = "contraction-tiles"
+_WHOLE_TILE = 128
+"""Rows and columns of a block's tile to begin with, where the output has as many."""
 _VECTOR_TYPES = frozenset(("float", "double", "int", "uint", "long", "ulong"))
 
 
@@ -42,9 +45,7 @@ def _rule(subject: Subject) -> Rewrite:
 def _functions(plan: RewriteBuilder, found: Contraction, *, is_whole: bool) -> dict[str, str]:
     """The kernel as functions before it; how they are called, in `kw_m`, `kw_n` and the sum."""
     frame = found.frame
-    places = {found.left.own.atom: "kw_m", found.right.own.atom: "kw_n"}
-    places |= {index.atom: f"kw_batch_{number}" for number, index in enumerate(found.batch)}
-    place = frame.place(places)
+    place = frame.place({**_names(found, found.left, "kw_m", ""), **_names(found, found.right, "kw_n", "")})
     finish = plan.fresh(f"{plan.subject.entry}_finish")
     plan.prelude.append(frame.function(finish, edits=found.finish_edits, extra=f"const {found.c_type} kw_sum") + "\n")
     lanes = "kw_lanes[kw_q]" if frame.dialect.is_opencl else "kw_sums[kw_i][kw_j]"
@@ -56,9 +57,27 @@ def _functions(plan: RewriteBuilder, found: Contraction, *, is_whole: bool) -> d
     return calls
 
 
-def _names(found: Contraction, own: str, k: str) -> dict[str, str]:
-    names = {found.left.own.atom: own, found.right.own.atom: own, found.loop.atom: k}
-    return names | {index.atom: f"kw_batch_{number}" for number, index in enumerate(found.batch)}
+def _names(found: Contraction, factor: Factor, own: str, k: str) -> dict[str, str]:
+    """C text of all indices that a factor knows, of its own as one and of the steps."""
+    names = _digits(factor.own, own) | ({**_digits(found.loops, k), STEP: k} if k else {})
+    names |= {index.atom: f"kw_batch_{number}" for number, index in enumerate(found.batch)}
+    return {**{f"block.{atom[7:]}": text for atom, text in names.items() if atom.startswith("global.")}, **names}
+
+
+def _digits(indices: Sequence[Index], whole: str) -> dict[str, str]:
+    """What each of some indices is, fastest first, where one counts them all."""
+    found, slower = {}, whole
+    for number, each in enumerate(indices):
+        is_last = number + 1 == len(indices)
+        found[each.atom] = each.text(slower if is_last else f"({slower} % ({each.end}))")
+        slower = f"({slower} / ({each.end}))"
+    return found
+
+
+def _where(found: Contraction, factor: Factor, own: str) -> str:
+    """What more must hold where a factor has an element."""
+    names = _names(found, factor, own, "kw_k")
+    return "".join(f" && {found.frame.text(each, names)} >= 0" for each in factor.needed)
 
 
 def _common(plan: RewriteBuilder, found: Contraction) -> dict[str, object]:
@@ -74,16 +93,21 @@ def _common(plan: RewriteBuilder, found: Contraction) -> dict[str, object]:
         f"if (kw_batch_{number} >= {index.end}) {{\n  return;\n}}" for number, index in enumerate(found.batch)
     ]  # fmt: skip
     values: dict[str, object] = {
-        "T": found.c_type, "END_M": found.left.own.end, "END_N": found.right.own.end, "FIRST_K": found.first_k,
+        "T": found.c_type, "END_M": _end(found.left), "END_N": _end(found.right), "FIRST_K": found.first_k,
         "END_K": found.end_k, "BATCH": "\n".join(lines) or "// There are no further indices.",
     }  # fmt: skip
     for letter, factor, own in (("A", found.left, "kw_m"), ("B", found.right, "kw_n")):
-        whole = factor.start + factor.by_own * named(factor.own.atom) + factor.by_k * named(found.loop.atom)
         values |= {
             f"TYPE_{letter}": factor.c_type, f"ARRAY_{letter}": factor.array, f"FACTOR_{letter}": factor.expression,
-            f"ELEMENT_{letter}": frame.text(whole, _names(found, own, "kw_k"), cast=cast),
+            f"ELEMENT_{letter}": frame.text(factor.element, _names(found, factor, own, "kw_k"), cast=cast),
+            f"WHERE_{letter}": _where(found, factor, own),
         }  # fmt: skip
     return values
+
+
+def _end(factor: Factor) -> str:
+    ends = [each.end for each in factor.own]
+    return ends[0] if len(ends) == 1 else " * ".join(f"({each})" for each in ends)
 
 
 # CUDA and HIP
@@ -94,12 +118,13 @@ def _cuda_parameters(plan: RewriteBuilder, found: Contraction) -> dict[str, obje
     small = size == 4
     widest = 16 // size if found.sum_bytes is not None else 1
     add = plan.parameter
+    warps = _warps(plan.subject, found) if small else (2, 2)
     names = {
         "TM": add("TM", (4, 8, 16), 8 if small else 4, "rows of sums that one thread keeps"),
         "TN": add("TN", (4, 8, 16), 8 if small else 4, "columns of sums that one thread keeps"),
         "LANES_M": add("LANES_M", (2, 4, 8), 4, "threads of a warp down the rows; 32 / LANES_M are along the columns"),
-        "WARPS_M": add("WARPS_M", (1, 2, 4, 8), 4 if small else 2, "warps of a block down the rows"),
-        "WARPS_N": add("WARPS_N", (1, 2, 4, 8), 2, "warps of a block along the columns"),
+        "WARPS_M": add("WARPS_M", (1, 2, 4, 8), warps[0], "warps of a block down the rows"),
+        "WARPS_N": add("WARPS_N", (1, 2, 4, 8), warps[1], "warps of a block along the columns"),
         "BK": add("BK", (8, 16, 32), 16 if small else 8, "steps of the sum that are in shared memory at a time"),
         "UNROLL": add("UNROLL", (4, 8, 16, 32), 16 if small else 8, "steps that are written out"),
         "STAGES": add("STAGES", (1, 2), 2, "slices in shared memory: with 2 one is filled while the other is used"),
@@ -120,8 +145,19 @@ def _cuda_parameters(plan: RewriteBuilder, found: Contraction) -> dict[str, obje
     return {**names, "WIDEST": widest, "SIZE": size}
 
 
+def _warps(subject: Subject, found: Contraction) -> tuple[int, int]:
+    """Warps of a block down the rows and along the columns to begin with: no tile is far larger than the output."""
+    rows, columns = (
+        max(total_of(subject, _host(each), sizes) or _WHOLE_TILE for sizes in subject.sizes())
+        for each in (found.left, found.right)
+    )
+    if columns <= _WHOLE_TILE // 2:
+        return 4, 1
+    return (4, 2) if rows > _WHOLE_TILE // 2 else (2, 4) if rows > _WHOLE_TILE // 4 else (1, 4)
+
+
 def _widths(factor: Factor) -> tuple[int, ...]:
-    if not factor.unit or factor.element_bytes is None:
+    if not factor.unit or factor.element_bytes is None or not factor.is_affine or factor.needed:
         return (1,)
     return tuple(width for width in (1, 2, 4, 8) if width * factor.element_bytes <= 16 and width <= 4)
 
@@ -190,19 +226,26 @@ def _cuda_loads(
         whole, inside = f"kw_k < kw_end_k && {own} + {load} <= {end}", f"kw_k < kw_end_k && {own} + kw_q < {end}"
         unit, turn, others = factor.by_own, "1", [factor.by_k, factor.start]
     cast = f"({frame.dialect.signed_64})"
-    start = frame.text(factor.start, _names(found, own, "kw_k"), cast=cast)
+    start = frame.text(factor.start, _names(found, factor, own, "kw_k"), cast=cast)
     along = frame.text(others[0], cast=cast)
     first = f" && kw_first_k % {load} == 0" if factor.unit == "k" else ""
     wide = f"({along}) % {load} == 0 && ({start}) % {load} == 0{first}"
     wide += f" && (size_t){factor.array} % (sizeof({factor.c_type}) * {load}) == 0"
+    wide, inside = (wide if len(_widths(factor)) > 1 else "false"), inside + _where(found, factor, own)
     result = {f"STEP_{letter}": step, f"ROW_{letter}": row, f"WHOLE_{letter}": whole, f"INSIDE_{letter}": inside,
               f"UNIT_{letter}": frame.text(unit), f"TURN_{letter}": turn, f"WIDE_{letter}": wide}  # fmt: skip
     return {name: fill(str(text), values) for name, text in result.items()}
 
 
 def _grid(found: Contraction, rows: str, columns: str) -> tuple[str, ...]:
-    tiles = f"ceil_div({found.left.own.host}, {rows}) * ceil_div({found.right.own.host}, {columns})"
+    tiles = f"ceil_div({_host(found.left)}, {rows}) * ceil_div({_host(found.right)}, {columns})"
     return (tiles, *(index.host for index in found.batch))
+
+
+def _host(factor: Factor) -> str:
+    """How many places a factor has for itself, as an expression in sizes."""
+    hosts = [each.host for each in factor.own]
+    return hosts[0] if len(hosts) == 1 else " * ".join(f"({each})" for each in hosts)
 
 
 # OpenCL
@@ -255,6 +298,7 @@ def _opencl(plan: RewriteBuilder, found: Contraction) -> Rewrite:
     left, right = found.left, found.right
     is_direct = right.unit == "own" and left.is_plain and right.is_plain
     is_direct &= left.c_type == right.c_type == found.c_type and not _is_constant(plan.subject, left, right)
+    is_direct &= all(each.is_affine and not each.needed for each in (left, right))
     names = _opencl_parameters(plan, is_direct=is_direct)
     _opencl_constraints(plan, names, found.sum_bytes or 8)
     values = {**names, **_common(plan, found), **_functions(plan, found, is_whole=is_direct)}
@@ -295,11 +339,11 @@ def _opencl_places(found: Contraction, names: Mapping[str, object]) -> dict[str,
         by_k = factor.unit == "k"
         result[f"STEP_{letter}"] = f"kw_at % {names['DEPTH']}" if by_k else f"kw_at / {tile}"
         result[f"ROW_{letter}"] = f"kw_at / {names['DEPTH']}" if by_k else f"kw_at % {tile}"
-    first_m = left.start + left.by_own * named(left.own.atom)
-    first_n = right.start + right.by_own * named(right.own.atom)
+    first_m = left.start + left.by_own * named(left.own[0].atom)
+    first_n = right.start + right.by_own * named(right.own[0].atom)
     result |= {
-        "START_A": frame.text(first_m, _names(found, "kw_row", ""), cast=cast),
-        "START_B": frame.text(first_n, _names(found, "kw_column", ""), cast=cast),
+        "START_A": frame.text(first_m, _names(found, left, "kw_row", ""), cast=cast),
+        "START_B": frame.text(first_n, _names(found, right, "kw_column", ""), cast=cast),
         "BY_OWN_A": frame.text(left.by_own), "BY_K_A": frame.text(left.by_k), "BY_K_B": frame.text(right.by_k),
     }  # fmt: skip
     return result

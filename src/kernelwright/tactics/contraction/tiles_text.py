@@ -258,7 +258,7 @@ OPENCL_STAGED = """{
     for (int kw_at = kw_item; kw_at < KW_BM * @DEPTH@; kw_at += @GROUP_X@ * @GROUP_Y@) {
       const int kw_m = kw_m0 + @ROW_A@, kw_k = kw_k0 + @STEP_A@;
       @T@ kw_value = 0;
-      if (kw_m < kw_end_m && kw_k < kw_end_k) {
+      if (kw_m < kw_end_m && kw_k < kw_end_k@WHERE_A@) {
         const @TYPE_A@ kw_element = @ARRAY_A@[@ELEMENT_A@];
         kw_value = @FACTOR_A@;
       }
@@ -267,7 +267,7 @@ OPENCL_STAGED = """{
     for (int kw_at = kw_item; kw_at < KW_BN * @DEPTH@; kw_at += @GROUP_X@ * @GROUP_Y@) {
       const int kw_n = kw_n0 + @ROW_B@, kw_k = kw_k0 + @STEP_B@;
       @T@ kw_value = 0;
-      if (kw_n < kw_end_n && kw_k < kw_end_k) {
+      if (kw_n < kw_end_n && kw_k < kw_end_k@WHERE_B@) {
         const @TYPE_B@ kw_element = @ARRAY_B@[@ELEMENT_B@];
         kw_value = @FACTOR_B@;
       }

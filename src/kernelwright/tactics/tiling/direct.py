@@ -78,7 +78,7 @@ def _direct(subject: Subject) -> Subject:
     refuse_arranged(subject, "contraction-tiles", "stencil-tiles", "transpose-tiles", "join-steps")
     refuse_aliases(subject)
     refuse_disguised(subject)
-    _refuse_wide(subject)
+    refuse_wide(subject)
     body = subject.analysis.function.body
     own = nodes.declared_names(body) | {each.name for each in subject.analysis.function.parameters}
     if others := sorted(nodes.assigned_names(body) - own):
@@ -105,7 +105,7 @@ def _direct(subject: Subject) -> Subject:
     return made
 
 
-def _refuse_wide(subject: Subject) -> None:
+def refuse_wide(subject: Subject) -> None:
     """Indices become `int`: neither arrays nor sizes may be larger than it counts.
 
     Raises:

@@ -43,7 +43,7 @@ def frame_of(subject: Subject) -> Frame:
         axis: _block_text(subject, found[axis]) for axis in axes if not _is_one_number(subject, axis, found[axis])
     }
     frame = Frame(subject, dialect(subject.language), axes, found, blocks, {})
-    return replace(frame, splits={axis: parts for axis in axes if (parts := _parts(subject, axis))})
+    return replace(frame, splits={axis: parts for axis in axes if (parts := _parts(subject, axis, found[axis]))})
 
 
 def _refuse_meetings(subject: Subject) -> None:
@@ -96,7 +96,7 @@ def _is_one_number(subject: Subject, axis: str, covered: Extent) -> bool:
     return True
 
 
-def _parts(subject: Subject, axis: str) -> tuple[tuple[str, Polynomial], ...]:
+def _parts(subject: Subject, axis: str, covered: Extent) -> tuple[tuple[str, Polynomial], ...]:
     """How a kernel takes an axis apart by `/` and `%`; empty where it does not.
 
     Raises:
@@ -104,6 +104,10 @@ def _parts(subject: Subject, axis: str) -> tuple[tuple[str, Polynomial], ...]:
     """
     atoms = subject.analysis.facts.atoms
     whole, parts = f"global.{axis}", []
+    if plain_number(covered.block) == 1 and not any(
+        whole in each.names for atom in atoms.values() for each in atom.parts
+    ):
+        whole = f"block.{axis}"
     touched = {name for touch in subject.indices.touches.values() for name in touch.form.terms}
     divided = [name for name in touched if atoms[name].kind in ("quotient", "remainder")
                and whole in deep_names(subject, named(name))]  # fmt: skip

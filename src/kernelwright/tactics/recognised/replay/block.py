@@ -636,6 +636,8 @@ def _fill(memory: Memory, initial: nodes.Expression | None) -> None:
     if initial is None:
         return
     items = initial.items if isinstance(initial, nodes.Items) else None
+    while items is not None and len(items) == 1 and isinstance(items[0], nodes.Items):  # `{{0}}`: the first element
+        items = items[0].items
     if items is None or any(not isinstance(each, nodes.Literal) for each in items):
         raise Unfit(f"{memory.name} is initialised in a way that is not followed")
     memory.data[:] = 0
