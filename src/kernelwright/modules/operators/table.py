@@ -109,8 +109,27 @@ def _divided(stages: Stages, node: GraphNode, given: Given) -> Value:
     if not is_float(node.results[0].dtype):  # C's own quotient is cut
         below = "({0} % {1} != 0 && ({0} < 0) != ({1} < 0))"
         return _map(f"({quotient} - {below})" if mode == "floor" else quotient, ("self", "other"), node, given)
-    form = {None: quotient, "floor": f"floor{quotient}", "trunc": f"trunc{quotient}"}[mode]
-    return _map(form, ("self", "other"), node, given)
+    if mode == "floor":
+        return _floored_quotient(node, given)
+    return _map(f"trunc{quotient}" if mode == "trunc" else quotient, ("self", "other"), node, given)
+
+
+def _floored_quotient(node: GraphNode, given: Given) -> Value:
+    """The floor of the exact quotient, as PyTorch and Python find it: a rounded one may be the next whole number."""
+    result = node.results[0]
+
+    def element(indices: tuple[TensorIndex, ...]) -> ElementFormula:
+        left, right = (operand(given[name], indices, result.dtype) for name in ("self", "other"))
+        rest = apply("fmod({0}, {1})", result.dtype, left, right)
+        below = "({2} != 0 && ({1} < 0) != ({2} < 0) ? 1 : 0)"
+        near = apply(f"(({{0}} - {{2}}) / {{1}} - {below})", result.dtype, left, right, rest)
+        low = apply("floor({0})", result.dtype, near)
+        form = (
+            "({1} == 0 ? {0} / {1} : {2} == 0 ? copysign({4}, {0} / {1}) : {2} - {3} > 0.5f ? {3} + 1 : {3})"
+        )
+        return apply(form, result.dtype, left, right, near, low, number(0, result.dtype))
+
+    return computed(result, element)
 
 
 def _compared(sign: str) -> Operator:
@@ -485,8 +504,9 @@ def _matmul(stages: Stages, node: GraphNode, given: Given) -> Value:
 
 def _addmm(stages: Stages, node: GraphNode, given: Given) -> Value:
     result = node.results[0]
-    product = _product(stages, given["mat1"], given["mat2"], result)
-    return mapped(result, "({0} * {1} + {2} * {3})", given["self"], given["beta"], product, given["alpha"])
+    parts = (given["self"], given["beta"]), (_product(stages, given["mat1"], given["mat2"], result), given["alpha"])
+    scaled = (each if factor == 1 else mapped(result, "({0} * {1})", each, factor) for each, factor in parts)
+    return mapped(result, "({0} + {1})", *scaled)
 
 
 OPERATORS: Mapping[str, Operator] = {
