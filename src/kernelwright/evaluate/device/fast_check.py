@@ -25,7 +25,15 @@ from kernelwright.evaluate.device.arena import Arena, Job
 from kernelwright.evaluate.device.conditions import Readings
 from kernelwright.evaluate.device.fresh_launches import FreshLaunches
 from kernelwright.evaluate.device.input_store import InputStore
-from kernelwright.evaluate.device.timing import TimingPlan, cannot_win, is_hopeless, is_precise, is_warm, medians, wall_ratio
+from kernelwright.evaluate.device.timing import (
+    TimingPlan,
+    cannot_win,
+    is_hopeless,
+    is_precise,
+    is_warm,
+    medians,
+    wall_ratio,
+)
 from kernelwright.problem.outcome import Cost, Measurement
 
 ARENAS_KEPT = 8

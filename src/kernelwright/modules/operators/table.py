@@ -16,6 +16,7 @@ from kernelwright.modules.expression import (
     computed,
     guarded,
     is_float,
+    is_view,
     number,
     position,
     stored,
@@ -62,6 +63,8 @@ _KINDS = {"isnan": "({0} != {0})", "isinf": "({0} == INFINITY || {0} == -INFINIT
 """Questions about a number of its own type."""
 _UNFILLED = ("empty", "empty_like", "empty_permuted")
 """Of any numbers, which are written over before they count."""
+FEW_LINES = 8
+"""A product of fewer lines reads its columns across memory: what puts them in order reads as much. A guess."""
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
@@ -124,9 +127,7 @@ def _floored_quotient(node: GraphNode, given: Given) -> Value:
         below = "({2} != 0 && ({1} < 0) != ({2} < 0) ? 1 : 0)"
         near = apply(f"(({{0}} - {{2}}) / {{1}} - {below})", result.dtype, left, right, rest)
         low = apply("floor({0})", result.dtype, near)
-        form = (
-            "({1} == 0 ? {0} / {1} : {2} == 0 ? copysign({4}, {0} / {1}) : {2} - {3} > 0.5f ? {3} + 1 : {3})"
-        )
+        form = "({1} == 0 ? {0} / {1} : {2} == 0 ? copysign({4}, {0} / {1}) : {2} - {3} > 0.5f ? {3} + 1 : {3})"
         return apply(form, result.dtype, left, right, near, low, number(0, result.dtype))
 
     return computed(result, element)
@@ -251,7 +252,10 @@ def _reshaped(stages: Stages, node: GraphNode, given: Given) -> Value:
     source, result = given["self"], node.results[0]
     if source.buffer is not None:
         return stored(source.buffer, result)
-    return computed(result, lambda indices: source.at(unflattened(flattened(indices, result.shape), source.shape)))
+    found = computed(result, lambda indices: source.at(unflattened(flattened(indices, result.shape), source.shape)))
+    if (kept := source.in_memory) is not None and kept.buffer is not None:
+        found.keep(stored(kept.buffer, result))
+    return found
 
 
 def _permuted(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
@@ -483,7 +487,9 @@ def _extreme(combiner: Combiner) -> Operator:
 def _product(stages: Stages, left: Value, right: Value, result: Tensor) -> Value:
     """Matrices, or batches of them."""
     inner = left.shape[-1]
-    left, right = (in_memory(stages, each) for each in (left, right))
+    left = left if is_view(left) else in_memory(stages, left)
+    is_direct = is_view(right, along_last=result.shape[-2] >= FEW_LINES)
+    right = right if is_direct else in_memory(stages, right)
     layout = (*(Segment(extent, is_inner=False) for extent in result.shape), Segment(inner, is_inner=True))
 
     def body(indices: tuple[TensorIndex, ...]) -> ElementFormula:
