@@ -378,7 +378,7 @@ def test_a_turned_factor_is_put_in_order_where_many_lines_read_it(lines: int, co
     first = node("a", "aten.full.default", [lines, 10], size=[lines, 10], fill_value=2.0)
     product = node("y", "aten.mm.default", [lines, 6], self={"ref": "a"}, mat2={"ref": "t"})
     program = lower(graph(turned, first, product))
-    assert len(program.kernels) == 1 + count, "the constant factor is stored"
+    assert len(program.kernels) == count, "the constant factor is nowhere"
 
 
 def test_a_slice_is_a_factor_as_it_lies() -> None:

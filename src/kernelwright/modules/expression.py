@@ -93,17 +93,19 @@ def stored(buffer: str, tensor: Tensor) -> Value:
 
 
 def is_view(value: Value, *, along_last: bool = False) -> bool:
-    """Whether it is a tensor of memory in another order, which needs no division but in the axes before the last two.
+    """Whether it is a tensor of memory in another order, or no memory's: a product can read it as it is.
+
+    What is divided to find a place are at most the axes before the last two.
 
     Args:
         value: any.
         along_last: whether neighbours along the last axis must lie side by side, too.
     """
     axes = [variable(f"axis{place}", extent) for place, extent in enumerate(value.shape)]
-    index = value.at(tuple(axes)).index
-    if index is None:
-        return False
-    steps = [index.step_of(f"axis{place}") for place in range(len(axes))][-2:]
+    element = value.at(tuple(axes))
+    if element.index is None:
+        return element.buffer is None and not element.parts
+    steps = [element.index.step_of(f"axis{place}") for place in range(len(axes))][-2:]
     return None not in steps and (not along_last or steps[-1] in (0, 1))
 
 
