@@ -291,7 +291,8 @@ def test_the_text_for_cuda_compiles(tmp_path: Path) -> None:
     device = DeviceInfo("cuda", "cuda:0", "H100", "gpu", {"compute_capability": 90, "shared_memory_per_block": 232448})
     compare = node("positive", "aten.gt.Scalar", [6, 10], "bool", self={"ref": "rows"}, other=0.1)
     chosen = node("y", "aten.where.self", [6, 10], condition={"ref": "positive"}, self={"ref": "rows"}, other=X)
-    source = lower(graph(SCALE, SOFTMAX, compare, chosen)).text("cuda")
+    floor = node("floor", "aten.div.Tensor_mode", [6, 10], self={"ref": "y"}, other=0.1, rounding_mode="floor")
+    source = lower(graph(SCALE, SOFTMAX, compare, chosen, floor)).text("cuda")
     unit = BuildUnit("cuda", source, "program.cu", (), ("--compiler=nvrtc",), ("kernel_1",))
     assert get_backend("cuda").compile(unit, device, tmp_path).unit == unit
 
