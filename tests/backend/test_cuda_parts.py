@@ -78,6 +78,28 @@ def test_time_is_from_the_first_kernels_start_to_the_last_ones_end():
     assert watch.time([nothing, nothing]) == pytest.approx(0.007)
 
 
+def test_each_launch_has_a_time_of_its_own_where_each_is_one_kernel_that_was_recorded():
+    three = seen((2000, 5000), (5500, 9000), (9000, 9500))
+    watch = stopwatch(Recorder(three, three, three, seen((2000, 5000)), seen((2000, 5000))))
+    assert watch.launches_ms == ()
+    watch.time([nothing] * 3)
+    assert watch.launches_ms == pytest.approx((0.003, 0.0035, 0.0005))
+    watch.time([nothing] * 2)  # one of them started another kernel
+    assert watch.launches_ms == ()
+    watch.time([nothing] * 3)
+    watch.time([nothing])
+    assert watch.launches_ms == pytest.approx((0.003,))
+    watch.time([nothing] * 2)  # one was not recorded: events count from now on
+    assert watch.timer == EVENTS_TIMER
+    assert watch.launches_ms == ()
+
+
+def test_launches_have_no_times_where_events_show_more_work():
+    watch = stopwatch(Recorder(seen((2000, 5000), (5500, 9000))), event_ms=1.5)
+    watch.time([nothing] * 2)
+    assert watch.launches_ms == ()
+
+
 def test_several_launches_begin_at_a_random_place_of_the_devices_queue():
     watch, waits_ns = stopwatch(None), []
 

@@ -30,7 +30,7 @@ def folder(tmp_path_factory, write_saxpy):
     )
 
 
-def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None):
+def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None, blocks=(16, 64, 128)):
     asked = []
     plain = LOOK
 
@@ -50,7 +50,7 @@ def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None
             station.lane.process.can_judge_aside = is_aside
         ignore_busy_machine(runner)
         runner.calibrate(subject.baseline)
-        for block in (16, 64, 128):
+        for block in blocks:
             candidate = Candidate(subject.template, Config({"BLOCK": block, "ITEMS": 2}))
             request = EvaluationRequest(candidate, incumbent, is_thorough=is_thorough, is_timed=not is_thorough)
             found[block], costs[block] = runner.submit(request).result(timeout=300)
@@ -73,6 +73,25 @@ def test_verdicts_are_the_same_by_quick_looks_and_by_the_referee(folder, monkeyp
         )
     assert costs[16].check_s > 0
     assert costs[16].time_s > 0
+
+
+def test_each_launch_of_several_has_a_time_in_quick_looks_too(tmp_path, write_saxpy, monkeypatch):
+    launch = '[launch]\n// grid = ["n // (BLOCK * ITEMS)"]\n// block = ["BLOCK"]'
+    steps = launch.replace("[launch]", '[[launch]]\n// entry = "saxpy"\n// arguments = ["x", "y", "a", "n"]')
+    after = '[[launch]]\n// entry = "after"\n// grid = [1]\n// block = [1]\n// arguments = ["n", "mark"]'
+    twice = write_saxpy(
+        tmp_path / "saxpy",
+        (launch, f'[scratch]\n// mark = {{ dtype = "int32", shape = ["1"] }}\n// {steps}\n// {after}'),
+        ("__kernel void saxpy", "__kernel void after(int n, __global int *mark) { mark[0] = n; }\n__kernel void saxpy"),
+    )
+    for is_aside in (True, False):
+        found, _, asked = outcomes(twice, monkeypatch, is_aside=is_aside, blocks=(16,))
+        assert asked == [is_aside]
+        assert isinstance(found[16], Passed), found[16]
+        for each in found[16].measurements:
+            assert len(each.launches_ms) == 2
+            assert min(each.launches_ms) >= 0
+            assert max(each.launches_ms) <= max(each.samples_ms)
 
 
 @pytest.mark.thorough

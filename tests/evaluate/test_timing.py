@@ -25,6 +25,7 @@ from kernelwright.evaluate.device.timing import (
     is_hopeless,
     is_precise,
     is_warm,
+    medians,
     suspicious,
     with_hidden_work,
 )
@@ -351,3 +352,8 @@ def test_honest_times_stay_where_launching_costs_alike_or_less() -> None:
 def test_what_launching_costs_is_not_hidden_work() -> None:
     assert hidden_work([0.01] * 20, [0.5] * 20, [1.0] * 20, [1.3] * 20) is None
     assert hidden_work([3.0] * 20, [3.1] * 20, [3.0] * 20, [2.9] * 20) is None
+
+
+def test_times_of_launches_are_medians_of_those_that_tell_all() -> None:
+    assert medians([]) == medians([(), ()]) == medians([(1.0,), (2.0,)]) == ()
+    assert medians([(), (1.0, 5.0), (3.0, 4.0), (2.0, 9.0)]) == (2.0, 5.0)

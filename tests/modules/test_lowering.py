@@ -14,6 +14,7 @@ from kernelwright.backend.base import BuildUnit, DeviceInfo
 from kernelwright.backend.cuda.driver import load_nvrtc
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import SpecError
+from kernelwright.modules.capture import once_each
 from kernelwright.modules.graph import Graph, read_graph
 from kernelwright.modules.index import flattened, unflattened, variable
 from kernelwright.modules.lowering import lower
@@ -290,7 +291,8 @@ def test_the_text_for_cuda_compiles(tmp_path: Path) -> None:
     device = DeviceInfo("cuda", "cuda:0", "H100", "gpu", {"compute_capability": 90, "shared_memory_per_block": 232448})
     compare = node("positive", "aten.gt.Scalar", [6, 10], "bool", self={"ref": "rows"}, other=0.1)
     chosen = node("y", "aten.where.self", [6, 10], condition={"ref": "positive"}, self={"ref": "rows"}, other=X)
-    source = lower(graph(SCALE, SOFTMAX, compare, chosen)).text("cuda")
+    floor = node("floor", "aten.div.Tensor_mode", [6, 10], self={"ref": "y"}, other=0.1, rounding_mode="floor")
+    source = lower(graph(SCALE, SOFTMAX, compare, chosen, floor)).text("cuda")
     unit = BuildUnit("cuda", source, "program.cu", (), ("--compiler=nvrtc",), ("kernel_1",))
     assert get_backend("cuda").compile(unit, device, tmp_path).unit == unit
 
@@ -326,3 +328,79 @@ def test_indices_are_simplified_to_what_they_are() -> None:
 
 def _value(text: str, known: dict[str, int]) -> int:
     return int(Expression.parse(text.replace("/", "//")).evaluate(known))
+
+
+def test_floors_of_quotients_of_floats_are_those_of_exact_quotients() -> None:
+    """A rounded quotient may be the next whole number, as 0.6 / 0.1 is in single precision."""
+    floor = node("y", "aten.div.Tensor_mode", [6, 10], self=X, other=0.1, rounding_mode="floor")
+    text = lower(graph(floor)).text("opencl")
+    assert "fmod(x[i0], 0.1f)" in text or "fmod(v0_0, 0.1f)" in text
+    assert "floor(x[i0] / 0.1f)" not in text
+
+
+def recurrence(steps: int) -> Graph:
+    """A state and what a step shows of it, as in an LSTM: both are made of long formulas, and the state stays."""
+    nodes, shown, state = [node("w", "aten.mul.Tensor", [10, 10], self=X, other=0.1)], X, X
+
+    def add(name: str, op: str, columns: int = 5, **arguments: Any) -> dict[str, str]:
+        nodes.append(node(name, f"aten.{op}", [10, columns], **arguments))
+        return {"ref": name}
+
+    state = shown = add("first", "slice.Tensor", self=X, dim=1, start=0, end=5)
+    turned = add("rows", "slice.Tensor", 10, self={"ref": "w"}, dim=0, start=0, end=5)
+    for each in range(steps):
+        product = add(f"product{each}", "mm.default", 10, self=shown, mat2=turned)
+        part = add(f"part{each}", "slice.Tensor", self=product, dim=1, start=0, end=5)
+        gate = add(f"gate{each}", "slice.Tensor", self=product, dim=1, start=5, end=10)
+        for depth in range(16):
+            gate = add(f"gate{each}_{depth}", "tanh.default", self=add(f"u{each}_{depth}", "sin.default", self=gate))
+        state = add(
+            f"state{each}", "add.Tensor", self=add(f"o{each}", "mul.Tensor", self=gate, other=state), other=part
+        )
+        shown = add(f"shown{each}", "tanh.default", self=state)
+    return graph(*nodes, shape=(10, 10))
+
+
+def test_the_state_of_a_recurrence_is_stored_beside_what_a_step_shows_and_read_by_the_next_one() -> None:
+    """Else each step would compute all steps before it again."""
+    program = lower(recurrence(6))
+    assert len(program.kernels) == 1 + 2 * 6, "a product and a map for each step, and the weights"
+    header = parse_header(program.text("opencl"), Path("program.cl"))
+    maps = program.text("opencl").split("__kernel void ")[5::2]
+    assert len(maps) == 5, "from the second step on"
+    assert max(map(len, maps)) < 1.1 * len(maps[0])
+    assert all(each.count("sin(") == 16 for each in maps), "what is shown takes the state at hand"
+    assert max(len(each.arguments or ()) for each in header.steps) <= 4
+
+
+@pytest.mark.parametrize(("lines", "count"), [(4, 1), (64, 2)])
+def test_a_turned_factor_is_put_in_order_where_many_lines_read_it(lines: int, count: int) -> None:
+    turned = node("t", "aten.permute.default", [10, 6], self=X, dims=[1, 0])
+    first = node("a", "aten.full.default", [lines, 10], size=[lines, 10], fill_value=2.0)
+    product = node("y", "aten.mm.default", [lines, 6], self={"ref": "a"}, mat2={"ref": "t"})
+    program = lower(graph(turned, first, product))
+    assert len(program.kernels) == count, "the constant factor is nowhere"
+
+
+def test_a_slice_is_a_factor_as_it_lies() -> None:
+    part = node("s", "aten.slice.Tensor", [6, 5], self=X, dim=1, start=2, end=7)
+    weights = node("w", "aten.slice.Tensor", [5, 10], self=X, dim=0, start=0, end=5)
+    product = node("y", "aten.mm.default", [6, 10], self={"ref": "s"}, mat2={"ref": "w"})
+    assert len(lower(graph(part, weights, product)).kernels) == 1
+
+
+def test_an_operator_that_is_repeated_is_lowered_once() -> None:
+    first, again = ({**SCALE, "name": name} for name in ("one", "two"))
+    after = node("sum", "aten.add.Tensor", [6, 10], self={"ref": "one"}, other={"ref": "two"})
+    nodes, same = once_each([first, again, after])
+    assert [each["name"] for each in nodes] == ["one", "sum"]
+    assert same == {"two": "one"}
+    assert nodes[1]["arguments"] == {"self": {"ref": "one"}, "other": {"ref": "one"}}
+
+
+def test_how_far_an_index_goes_for_a_step_of_a_variable() -> None:
+    row, col = variable("row", 8), variable("col", 6)
+    flat = row * 6 + col
+    assert (flat.step_of("row"), flat.step_of("col"), flat.step_of("other")) == (6, 1, 0)
+    assert (flat // 4).step_of("row") is None
+    assert ((row // 2) * 12 + col).step_of("col") == 1

@@ -198,6 +198,25 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(6, 16, dtype=torch.float16), torch.randn(6, 16, dtype=torch.bfloat16)]
 """,
+    "floors_and_finer_grids": """
+class Model(nn.Module):
+    def forward(self, x, n):
+        finer = nn.functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
+        return finer, n.float() // float("inf"), n.float() // -2.5
+def get_inputs():
+    return [torch.randn(2, 3, 5, 4), torch.arange(-9, 9)]
+""",
+    "steps": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTM(6, 8, batch_first=True)
+    def forward(self, x):
+        out, (h, c) = self.cell(x)
+        return out, h, c
+def get_inputs():
+    return [torch.randn(3, 5, 6)]
+""",
     "cross_entropy": """
 class Model(nn.Module):
     def forward(self, x, y):

@@ -9,12 +9,13 @@ import contextlib
 import importlib.util
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import Location, ReferenceFailed
 from kernelwright.modules.library import LIBRARY, VIEWS
+from kernelwright.modules.operators.table import OPERATORS
 from kernelwright.problem.user_code import blamed_on_user
 
 FACTORY = f"{__name__}:make_capture"
@@ -24,6 +25,8 @@ MOST_LOOKED_AT = 1 << 20
 """Elements, evenly spread, of which an example's deviation is taken."""
 MOST_STEPS = 256
 """Of a recurrent layer, which is written out step by step: thousands take longer than an import may. A guess."""
+MOST_WRITTEN_OUT = 4
+"""Times that what is not lowered is written as other operators. A guess."""
 _RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal_")
 
 
@@ -75,17 +78,38 @@ def _captured(file: Path, *, library: bool) -> dict[str, Any]:
         _refuse_inputs(inputs, file)
         _refuse_long_recurrences(torch, model, file)
         whole = torch.export.export(model, tuple(inputs))
-        if not library:
-            return _document(whole.run_decompositions(), inputs, file)
         table = torch.export.default_decompositions()
-        table.pop(torch.ops.aten.scaled_dot_product_attention.default, None)
-        exported = whole.run_decompositions(table)
+        if library:
+            table.pop(torch.ops.aten.scaled_dot_product_attention.default, None)
+        exported = _written_out(torch, whole, table, LIBRARY if library else ())
+        if not library:
+            return _document(exported, inputs, file)
         _part_biases(torch, exported)
         document = _document(exported, inputs, file)
         figures = _figures_of_calls(torch, exported, inputs)
         for node in document["nodes"]:
             node["values"] = figures.get(node["name"], {})
         return document
+
+
+def _written_out(torch: Any, whole: Any, table: Any, library: Collection[str]) -> Any:
+    """The module by operators that are lowered, where PyTorch knows how to write the others by those."""
+    known = torch._decomp.decomposition_table  # noqa: SLF001 - has no public name
+    exported = whole.run_decompositions(table)
+    for _ in range(MOST_WRITTEN_OUT):
+        targets = {each.target for each in exported.graph.nodes if each.op == "call_function"}
+        found = {each: known[each] for each in targets if each in known and not _is_known(str(each), library)}
+        if not found:
+            break
+        table = {**table, **found}
+        exported = exported.run_decompositions(table)
+    return exported
+
+
+def _is_known(name: str, library: Collection[str]) -> bool:
+    """Whether an operator is lowered, is the library's, or is refused by its name."""
+    word = name.split(".")[1] if "." in name else name
+    return word in OPERATORS or word in library or any(each in name for each in _RANDOM)
 
 
 def _part_biases(torch: Any, exported: Any) -> None:
@@ -220,12 +244,40 @@ def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
     _refuse_random(nodes, file)
     _refuse_strides(exported.graph.nodes, file)
     _refuse_outputs(exported.graph_signature.output_specs, file)
+    nodes, same = once_each(nodes)
     outputs = [
-        {"ref": names.get(each.arg.name, each.arg.name), "mutates": each.target}
+        {"ref": names.get(each.arg.name, same.get(each.arg.name, each.arg.name)), "mutates": each.target}
         for each in exported.graph_signature.output_specs
     ]
     returns = _returns(exported.call_spec.out_spec, file)
     return {"inputs": found, "nodes": nodes, "outputs": outputs, "call": call, "returns": returns}
+
+
+def once_each(nodes: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The nodes without those that repeat an earlier one, and by the name of each of these that one's.
+
+    Steps of a recurrence turn the same weights again and again.
+    """
+    known: dict[str, str] = {}
+    same: dict[str, str] = {}
+    kept = []
+    for node in nodes:
+        own = {**node, "arguments": _renamed(node["arguments"], same)}
+        first = known.setdefault(repr((own["op"], own["arguments"], own["results"])), own["name"])
+        if first == own["name"]:
+            kept.append(own)
+        else:
+            same[own["name"]] = first
+    return kept, same
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: names.get(each, each) if key == "ref" and isinstance(each, str) else _renamed(each, names)
+            for key, each in value.items()
+        }
+    return [_renamed(each, names) for each in value] if isinstance(value, list) else value
 
 
 def _refuse_outputs(specs: Any, file: Path) -> None:

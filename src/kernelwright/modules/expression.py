@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelwright.modules.graph import Tensor
-from kernelwright.modules.index import TensorIndex, flattened
+from kernelwright.modules.index import TensorIndex, flattened, variable
 
 C_TYPES: Mapping[str, str] = {
     "float32": "float", "float64": "double", "int32": "int", "int64": "long", "bool": "uchar",
@@ -32,6 +32,8 @@ class ElementFormula:
     """A load's place; None for a load: its only part is the place."""
     conditions: tuple[str, ...] = ()
     """Where not empty: the first part where they all hold, and only there is it read; else the second."""
+    kept: ElementFormula | None = None
+    """A load of the same number, for kernels after the one that stores it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +44,17 @@ class Value:
     at: Callable[[tuple[TensorIndex, ...]], ElementFormula]
     buffer: str | None = None
     """The buffer that holds it, row-major; None: it is computed where it is read."""
+
+    @property
+    def in_memory(self) -> Value | None:
+        """The same in memory; None: it is nowhere."""
+        return self if self.buffer is not None else self.at.kept if isinstance(self.at, _Memo) else None
+
+    def keep(self, value: Value) -> None:
+        """From now on, elements say that the same number is in memory."""
+        assert isinstance(self.at, _Memo)
+        self.at.kept = value
+        self.at.known.clear()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -60,10 +73,12 @@ class _Memo:
 
     make: Callable[[tuple[TensorIndex, ...]], ElementFormula]
     known: dict[tuple[TensorIndex, ...], ElementFormula] = field(default_factory=dict)
+    kept: Value | None = None
 
     def __call__(self, indices: tuple[TensorIndex, ...]) -> ElementFormula:
         if indices not in self.known:
-            self.known[indices] = self.make(indices)
+            found = self.make(indices)
+            self.known[indices] = replace(found, kept=self.kept.at(indices)) if self.kept is not None else found
         return self.known[indices]
 
 
@@ -75,6 +90,23 @@ def computed(tensor: Tensor, make: Callable[[tuple[TensorIndex, ...]], ElementFo
 def stored(buffer: str, tensor: Tensor) -> Value:
     """A tensor in memory, row-major."""
     return Value(tensor, _Memo(lambda indices: load(buffer, flattened(indices, tensor.shape), tensor.dtype)), buffer)
+
+
+def is_view(value: Value, *, along_last: bool = False) -> bool:
+    """Whether it is a tensor of memory in another order, or no memory's: a product can read it as it is.
+
+    What is divided to find a place are at most the axes before the last two.
+
+    Args:
+        value: any.
+        along_last: whether neighbours along the last axis must lie side by side, too.
+    """
+    axes = [variable(f"axis{place}", extent) for place, extent in enumerate(value.shape)]
+    element = value.at(tuple(axes))
+    if element.index is None:
+        return element.buffer is None and not element.parts
+    steps = [element.index.step_of(f"axis{place}") for place in range(len(axes))][-2:]
+    return None not in steps and (not along_last or steps[-1] in (0, 1))
 
 
 def broadcast(indices: tuple[TensorIndex, ...], shape: Sequence[int]) -> tuple[TensorIndex, ...]:

@@ -97,6 +97,12 @@ class TensorIndex:
             return self.terms[0][0]
         return None
 
+    def step_of(self, name: str) -> int | None:
+        """How far it goes for each step of a variable; None: not evenly, since a quotient has the variable."""
+        if any(atom.of is not None and atom.of.step_of(name) != 0 for atom, _ in self.terms):
+            return None
+        return sum(factor for atom, factor in self.terms if atom.name == name)
+
     def bounds(self) -> tuple[int, int]:
         """The least and the largest value, at most so far apart."""
         low = self.constant + sum(factor * atom.most for atom, factor in self.terms if factor < 0)

@@ -10,6 +10,7 @@ With a list of operators that a library computes, the program has what lies betw
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +20,7 @@ from kernelwright.modules.expression import C_TYPES, Value, stored
 from kernelwright.modules.graph import Graph, GraphNode, Tensor
 from kernelwright.modules.library import VIEWS, Call, library_call, outputs_before, refs, word
 from kernelwright.modules.operators.table import OPERATORS
-from kernelwright.modules.stages import Kernel, Stages, in_memory, loads_of
+from kernelwright.modules.stages import Kernel, Stages, in_memory, loads_of, stored_if_long
 from kernelwright.modules.text import WORDS, block_of, kernel_text
 from kernelwright.source.language import Language
 from kernelwright.template.header import Header, launch_step, scratch_argument
@@ -105,6 +106,8 @@ def lower(graph: Graph, *, library: Collection[str] = ()) -> LoweredProgram:
     }
     values: dict[str, Any] = {each.name: stored(each.name, each.tensor) for each in graph.inputs}
     around = _Surroundings(graph, library, values, stages)
+    readers = Counter(ref for each in graph.nodes for ref in set(refs(each.arguments.values())))
+    readers.update(each.ref for each in graph.outputs)
     for node in graph.nodes:
         stages.node = node.name
         given = {name: _given(value, values) for name, value in node.arguments.items()}
@@ -121,8 +124,11 @@ def lower(graph: Graph, *, library: Collection[str] = ()) -> LoweredProgram:
             values[node.name] = OPERATORS[word(node)](stages, node, given)
         if node.name in around.read:
             around.in_memory(node.name)
+        elif readers[node.name] > 1 and isinstance(values[node.name], Value):
+            stored_if_long(stages, values[node.name])
     results = _stored_outputs(graph, values, stages, around)
     stages.drop_copies()
+    stages.read_what_is_kept()
     tensors = {**{each.name: each.tensor for each in graph.inputs}, **around.given, **stages.buffers}
     read = {load.buffer for kernel in stages.kernels for load in loads_of([each.element for each in kernel.stages])}
     inputs = tuple(name for name in (*(each.name for each in graph.inputs), *around.given) if name in read)

@@ -8,7 +8,8 @@ work-item has computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from kernelwright.modules.expression import ElementFormula, Value, stored
@@ -21,6 +22,10 @@ Combiner = Literal["sum", "prod", "max", "min", "fmax", "argmax", "argmin"]
 
 MOST_WRITTEN_OUT = 64
 """Operations of an element that may be computed again wherever it is read. A guess."""
+MOST_AGAIN = 32
+"""Operations of an element that has several readers; what needs more is stored. A guess; Inductor's is 30."""
+MOST_CHEAP = 8
+"""Operations on one load that cost no more than a load. A guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,10 @@ class Stages:
             for is_inside, flat in self._ways(kernel, tensor):
                 element = value.at(unflattened(flat, tensor.shape))
                 loads = {each.buffer for each in loads_of([element])}
-                if loads & kernel.computed() and self._fits(kernel, [element]):
+                at_hand = self._at_hand(kernel, element)
+                if (at_hand or loads & kernel.computed()) and self._fits(kernel, [element]):
+                    for each in at_hand:
+                        each.kind, each.is_inside = "number", False
                     buffer = self._new(name, tensor)
                     self._add(kernel, Stage("store", buffer, tensor.dtype, element, flat, is_inside))
                     return stored(buffer, tensor)
@@ -192,6 +200,30 @@ class Stages:
             scans[name].buffer = only.buffer
             del self.buffers[name]
             self.kernels.remove(kernel)
+
+    def read_what_is_kept(self) -> None:
+        """What is stored before is read, where computing it again needs more: chains of steps stay short."""
+        done: set[str] = set()
+        for kernel in self.kernels:
+            known: dict[int, ElementFormula] = {}
+            own: set[str] = set()
+            for stage in kernel.stages:
+                is_there = partial(_is_there, done, own, kernel.place)
+                stage.element = _reading(stage.element, is_there, known)
+                if stage.buffer in kernel.computed():
+                    own.add(stage.buffer)
+                    known.clear()
+            done |= kernel.written()
+
+    def _at_hand(self, kernel: Kernel, element: ElementFormula) -> list[Stage]:
+        """Stores of a number for each work-item that an element is made of."""
+        kept = {each.kept.buffer for each in _parts_of(element) if each.kept is not None}
+        has_loops = any(each.is_inner for each in kernel.layout)
+        return [
+            each
+            for each in kernel.stages
+            if each.kind == "store" and each.buffer in kept and not (each.is_inside and has_loops)
+        ]
 
     def _ways(self, kernel: Kernel, tensor: Tensor) -> Iterator[tuple[bool, TensorIndex]]:
         """How a kernel can go through all elements of a tensor: in its loops, or one a work-item."""
@@ -234,7 +266,20 @@ class Stages:
 
 def in_memory(stages: Stages, value: Value) -> Value:
     """The value, stored where it is not yet."""
-    return value if value.buffer else stages.store(value)
+    found = value.in_memory
+    if found is None:
+        found = stages.store(value)
+        value.keep(found)
+    return found
+
+
+def stored_if_long(stages: Stages, value: Value) -> None:
+    """Put a value of several readers into memory where computing it again needs much."""
+    if value.in_memory is not None or not value.tensor.count:
+        return
+    element = value.at(unflattened(variable("i", value.tensor.count), value.shape))
+    if element.buffer is None and _needs_more(element, MOST_AGAIN, loads=MOST_AGAIN):
+        in_memory(stages, value)
 
 
 def under_condition(stages: Stages, value: Value) -> Value:
@@ -242,11 +287,60 @@ def under_condition(stages: Stages, value: Value) -> Value:
 
     Without it the text of a chain of 20 squares has a million operations.
     """
-    if value.buffer:
-        return value
+    if value.in_memory is not None:
+        return value.in_memory
     element = value.at(unflattened(variable("i", value.tensor.count), value.shape))
     distinct, written_out = operations_of(element)
-    return stages.store(value) if written_out > max(MOST_WRITTEN_OUT, 2 * distinct) else value
+    return in_memory(stages, value) if written_out > max(MOST_WRITTEN_OUT, 2 * distinct) else value
+
+
+def _is_there(done: set[str], own: set[str], place: TensorIndex, load: ElementFormula) -> bool:
+    """Whether a work-item can read the number: of a kernel before, or its own."""
+    return load.buffer in done or (load.buffer in own and load.index == place)
+
+
+def _reading(
+    element: ElementFormula, is_there: Callable[[ElementFormula], bool], known: dict[int, ElementFormula]
+) -> ElementFormula:
+    """The element with loads in place of what is kept and can be read."""
+    if id(element) in known:
+        return known[id(element)]
+    found = element
+    if element.kept is not None and is_there(element.kept) and _needs_more(element, MOST_CHEAP, loads=1):
+        found = element.kept
+    elif element.parts:
+        parts = tuple(_reading(each, is_there, known) for each in element.parts)
+        if any(new is not old for new, old in zip(parts, element.parts, strict=True)):
+            found = replace(element, parts=parts)
+    known[id(element)] = found
+    return found
+
+
+def _needs_more(element: ElementFormula, most: int, *, loads: int) -> bool:
+    """Whether an element needs more operations, or more loads, than so many; what it is made of and is kept, is one."""
+    seen, read = {id(element)}, int(element.buffer is not None)
+    waiting = list(element.parts)
+    while waiting and len(seen) <= most and read <= loads:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        is_load = each.buffer is not None or each.kept is not None
+        read += is_load
+        waiting += () if each.kept is not None else each.parts
+    return len(seen) > most or read > loads
+
+
+def _parts_of(element: ElementFormula) -> Iterator[ElementFormula]:
+    """An element and what it is made of, each once, down to what is kept."""
+    seen: set[int] = set()
+    waiting = [element]
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            waiting += () if each.kept is not None else each.parts
 
 
 def operations_of(element: ElementFormula) -> tuple[int, int]:

@@ -25,7 +25,15 @@ from kernelwright.evaluate.device.arena import Arena, Job
 from kernelwright.evaluate.device.conditions import Readings
 from kernelwright.evaluate.device.fresh_launches import FreshLaunches
 from kernelwright.evaluate.device.input_store import InputStore
-from kernelwright.evaluate.device.timing import TimingPlan, cannot_win, is_hopeless, is_precise, is_warm, wall_ratio
+from kernelwright.evaluate.device.timing import (
+    TimingPlan,
+    cannot_win,
+    is_hopeless,
+    is_precise,
+    is_warm,
+    medians,
+    wall_ratio,
+)
 from kernelwright.problem.outcome import Cost, Measurement
 
 ARENAS_KEPT = 8
@@ -159,6 +167,7 @@ class _Look:
         self._wall_ms: list[float] = []
         self._samples_ms: list[float] = []
         self._warmup_ms: list[float] = []
+        self._each_ms: list[tuple[float, ...]] = []
         self._stopped_early = False
 
     def run(self) -> tuple[Measurement | None, Cost] | str:
@@ -185,6 +194,7 @@ class _Look:
                 warmup_count=len(self._warmup_ms),
                 stopped_early=self._stopped_early,
                 conditions=self._readings.conditions,
+                launches_ms=medians(self._each_ms),
             )
         return measurement, Cost(check_s=checked_s - start_s, time_s=time.perf_counter() - checked_s)
 
@@ -229,6 +239,7 @@ class _Look:
             if is_warm(seen_ms) or len(seen_ms) > timing.plan.warmup_max or time.perf_counter() > deadline_s:
                 self._warmup_ms = seen_ms[1:]
                 self._wall_ms.clear()
+                self._each_ms.clear()
                 self._sample_until(fresh, timing, deadline_s)
                 return TOUCHED if fresh.is_damaged else self._held_against_baseline(fresh, timing)
             seen_ms.append(self._next(fresh))
@@ -253,6 +264,7 @@ class _Look:
     def _next(self, fresh: FreshLaunches) -> float:
         elapsed_ms, wall_ms, _ = fresh.next()
         self._wall_ms.append(wall_ms)
+        self._each_ms.append(self._session.launches_ms)
         return elapsed_ms
 
     def _held_against_baseline(self, fresh: FreshLaunches, timing: QuickTiming) -> str:

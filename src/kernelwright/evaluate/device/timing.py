@@ -157,6 +157,12 @@ def wall_ratio(samples_ms: Sequence[float], wall_ms: Sequence[float]) -> float |
     return float(np.median(wall_ms)) / kernel_ms if kernel_ms else None
 
 
+def medians(each_ms: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Of each launch of a program, from those times that tell all; nothing where it is one launch, or none tell."""
+    told = [each for each in each_ms if len(each) > 1]
+    return tuple(float(each) for each in np.median(np.asarray(told), axis=0)) if told else ()
+
+
 def hidden_work(
     samples_ms: Sequence[float],
     wall_ms: Sequence[float],

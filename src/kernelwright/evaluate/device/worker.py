@@ -52,6 +52,7 @@ from kernelwright.evaluate.device.timing import (
     is_hopeless,
     is_precise,
     is_warm,
+    medians,
     wall_ratio,
 )
 from kernelwright.evaluate.process.write_fence import fence_writes
@@ -343,7 +344,7 @@ class _TimingLoop:
     @property
     def launches_ms(self) -> tuple[float, ...]:
         """See `Measurement.launches_ms`."""
-        return tuple(float(each) for each in np.median(np.asarray(self._each_ms), axis=0)) if self._each_ms else ()
+        return medians(self._each_ms)
 
     def run(self) -> None:
         """Fill the samples. All launches begin alike, and none can know which of them is judged.
@@ -376,8 +377,7 @@ class _TimingLoop:
         self.samples_ms.append(elapsed_ms)
         self.wall_ms.append(wall_ms)
         self.seen_ms.append(seen_ms)
-        if len(self._session.launches_ms) > 1:
-            self._each_ms.append(self._session.launches_ms)
+        self._each_ms.append(self._session.launches_ms)
 
     def _is_enough(self, deadline_s: float) -> bool:
         samples, timing = self.samples_ms, self._timing

@@ -16,6 +16,7 @@ from kernelwright.modules.expression import (
     computed,
     guarded,
     is_float,
+    is_view,
     number,
     position,
     stored,
@@ -62,6 +63,8 @@ _KINDS = {"isnan": "({0} != {0})", "isinf": "({0} == INFINITY || {0} == -INFINIT
 """Questions about a number of its own type."""
 _UNFILLED = ("empty", "empty_like", "empty_permuted")
 """Of any numbers, which are written over before they count."""
+FEW_LINES = 8
+"""A product of fewer lines reads its columns across memory: what puts them in order reads as much. A guess."""
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
@@ -109,8 +112,25 @@ def _divided(stages: Stages, node: GraphNode, given: Given) -> Value:
     if not is_float(node.results[0].dtype):  # C's own quotient is cut
         below = "({0} % {1} != 0 && ({0} < 0) != ({1} < 0))"
         return _map(f"({quotient} - {below})" if mode == "floor" else quotient, ("self", "other"), node, given)
-    form = {None: quotient, "floor": f"floor{quotient}", "trunc": f"trunc{quotient}"}[mode]
-    return _map(form, ("self", "other"), node, given)
+    if mode == "floor":
+        return _floored_quotient(node, given)
+    return _map(f"trunc{quotient}" if mode == "trunc" else quotient, ("self", "other"), node, given)
+
+
+def _floored_quotient(node: GraphNode, given: Given) -> Value:
+    """The floor of the exact quotient, as PyTorch and Python find it: a rounded one may be the next whole number."""
+    result = node.results[0]
+
+    def element(indices: tuple[TensorIndex, ...]) -> ElementFormula:
+        left, right = (operand(given[name], indices, result.dtype) for name in ("self", "other"))
+        rest = apply("fmod({0}, {1})", result.dtype, left, right)
+        below = "({2} != 0 && ({1} < 0) != ({2} < 0) ? 1 : 0)"
+        near = apply(f"(({{0}} - {{2}}) / {{1}} - {below})", result.dtype, left, right, rest)
+        low = apply("floor({0})", result.dtype, near)
+        form = "({1} == 0 ? {0} / {1} : {2} == 0 ? copysign({4}, {0} / {1}) : {2} - {3} > 0.5f ? {3} + 1 : {3})"
+        return apply(form, result.dtype, left, right, near, low, number(0, result.dtype))
+
+    return computed(result, element)
 
 
 def _compared(sign: str) -> Operator:
@@ -232,7 +252,10 @@ def _reshaped(stages: Stages, node: GraphNode, given: Given) -> Value:
     source, result = given["self"], node.results[0]
     if source.buffer is not None:
         return stored(source.buffer, result)
-    return computed(result, lambda indices: source.at(unflattened(flattened(indices, result.shape), source.shape)))
+    found = computed(result, lambda indices: source.at(unflattened(flattened(indices, result.shape), source.shape)))
+    if (kept := source.in_memory) is not None and kept.buffer is not None:
+        found.keep(stored(kept.buffer, result))
+    return found
 
 
 def _permuted(indices: tuple[TensorIndex, ...], source: Value, given: Given) -> tuple[TensorIndex, ...]:
@@ -464,7 +487,9 @@ def _extreme(combiner: Combiner) -> Operator:
 def _product(stages: Stages, left: Value, right: Value, result: Tensor) -> Value:
     """Matrices, or batches of them."""
     inner = left.shape[-1]
-    left, right = (in_memory(stages, each) for each in (left, right))
+    left = left if is_view(left) else in_memory(stages, left)
+    is_direct = is_view(right, along_last=result.shape[-2] >= FEW_LINES)
+    right = right if is_direct else in_memory(stages, right)
     layout = (*(Segment(extent, is_inner=False) for extent in result.shape), Segment(inner, is_inner=True))
 
     def body(indices: tuple[TensorIndex, ...]) -> ElementFormula:
@@ -485,8 +510,9 @@ def _matmul(stages: Stages, node: GraphNode, given: Given) -> Value:
 
 def _addmm(stages: Stages, node: GraphNode, given: Given) -> Value:
     result = node.results[0]
-    product = _product(stages, given["mat1"], given["mat2"], result)
-    return mapped(result, "({0} * {1} + {2} * {3})", given["self"], given["beta"], product, given["alpha"])
+    parts = (given["self"], given["beta"]), (_product(stages, given["mat1"], given["mat2"], result), given["alpha"])
+    scaled = (each if factor == 1 else mapped(result, "({0} * {1})", each, factor) for each, factor in parts)
+    return mapped(result, "({0} + {1})", *scaled)
 
 
 OPERATORS: Mapping[str, Operator] = {

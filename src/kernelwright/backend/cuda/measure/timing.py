@@ -68,6 +68,8 @@ class Stopwatch:
         self._delay_factor = 1
         self.recorder_note = ""
         """Why the recorder was given up, if it was."""
+        self.launches_ms: tuple[float, ...] = ()
+        """Of each launch that was timed last, in order; empty where records do not tell, or not one kernel of each."""
         self._recorder = recorder if recorder is None or self._is_trusted(recorder) else None
 
     @property
@@ -94,9 +96,13 @@ class Stopwatch:
             self._delay_factor = min(2 * self._delay_factor, MAX_DELAY_FACTOR)
         call(driver.cuEventSynchronize(self._last))
         event_ms = float(call(driver.cuEventElapsedTime(self._first, self._last)))
-        recorded_ms = self._recorded_ms(len(launches))
-        if recorded_ms is None or event_ms > EVENT_SLACK * recorded_ms + EVENT_SLACK_MS * (1 + len(launches)):
+        kernels = self._recorded(len(launches))
+        recorded_ms = (max(each.end_ns for each in kernels) - kernels[0].start_ns) / 1e6 if kernels else 0.0
+        if not kernels or event_ms > EVENT_SLACK * recorded_ms + EVENT_SLACK_MS * (1 + len(launches)):
+            self.launches_ms = ()
             return event_ms
+        is_one_each = len(kernels) == len(launches)
+        self.launches_ms = tuple((each.end_ns - each.start_ns) / 1e6 for each in kernels) if is_one_each else ()
         return recorded_ms
 
     def close(self) -> None:
@@ -112,10 +118,10 @@ class Stopwatch:
         address = ctypes.addressof(parameters)
         call(self._driver.cuLaunchKernel(self._delay, 1, 1, 1, 1, 1, 1, 0, self._stream, address, 0))
 
-    def _recorded_ms(self, launch_count: int) -> float | None:
-        """By the records of the kernels after the delay; None when there is no recorder, or it lost some."""
+    def _recorded(self, launch_count: int) -> list[KernelRecord]:
+        """The kernels after the delay, in order; none when there is no recorder, or it lost some."""
         if self._recorder is None:
-            return None
+            return []
         try:
             records, kernels = self._recorder.take(), []
             for attempt in range(TAKE_ATTEMPTS):
@@ -125,11 +131,11 @@ class Stopwatch:
                 time.sleep(TAKE_PAUSE_S)  # the library's own thread may be about to deliver
                 records += self._recorder.take(is_forced=attempt > TAKE_ATTEMPTS // 2)
             if len(kernels) >= launch_count:
-                return (max(each.end_ns for each in kernels) - kernels[0].start_ns) / 1e6
+                return kernels
             self._give_up(f"{launch_count - len(kernels)} of {launch_count} kernels were not recorded")
         except CuptiFailed as error:
             self._give_up(str(error))
-        return None
+        return []
 
     def _give_up(self, why: str) -> None:
         if self._recorder is not None:
