@@ -28,6 +28,7 @@ from kernelwright.tactics.triton import loops
 from kernelwright.tactics.triton.dots import write_dot
 from kernelwright.tactics.triton.global_places import by_global_places
 from kernelwright.tactics.triton.layout import PLACES, Layout
+from kernelwright.tactics.triton.several_places import one_place_a_thread, swapped
 from kernelwright.tactics.triton.text import Writer, body_text
 from kernelwright.tactics.triton.trees import function_text, with_trees, write_tree
 from kernelwright.tactics.triton.values import names_in_triton
@@ -203,6 +204,10 @@ def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Cal
     for each in forms:
         yield _threads, partial(_staged_once, each)
         yield _threads, partial(_without_shared, _staged_once, each)
+    for each in forms:
+        for staged in (_as_it_is, _staged_once):
+            yield _threads, partial(_of_single_places, staged, _as_it_is, each)
+            yield _threads, partial(_of_single_places, staged, swapped, each)
 
 
 def _staged_once(subject: Subject) -> Subject:
@@ -234,6 +239,12 @@ def _as_it_is(subject: Subject) -> Subject:
 
 def _without_shared(form: Callable[[Subject], Subject], subject: Subject) -> Subject:
     return by_global_places(form(subject))
+
+
+def _of_single_places(
+    staged: Callable[[Subject], Subject], turned: Callable[[Subject], Subject], subject: Subject
+) -> Subject:
+    return by_global_places(turned(one_place_a_thread(staged(subject))))
 
 
 def _outlined(turned: Callable[[Subject], Subject], subject: Subject) -> Subject:
