@@ -327,6 +327,134 @@ __kernel void gemm_tn_alpha_beta(__global const float *a, __global const float *
         reference="""return (1.5 * a.reshape(50, 45).T @ b.reshape(50, 70) + 0.5 * c.reshape(45, 70)).reshape(-1)""",
         suffix=".cl",
     ),
+    "argmax_pairs": Plain(
+        source="""
+__global__ void argmax_pairs(const float *x, int *y, int cols) {
+    __shared__ float sv[32];
+    __shared__ int si[32];
+    const int t = threadIdx.x;
+    const float *in = x + blockIdx.x * cols;
+    float v = -INFINITY;
+    int at = 0;
+    for (int i = t; i < cols; i += blockDim.x)
+        if (in[i] > v) { v = in[i]; at = i; }
+    sv[t] = v;
+    si[t] = at;
+    __syncthreads();
+    for (unsigned int s = blockDim.x / 2; s > 0; s >>= 1) {
+        if (t < s) {
+            int o = t + s;
+            if (sv[o] > sv[t] || (sv[o] == sv[t] && si[o] < si[t])) {
+                sv[t] = sv[o];
+                si[t] = si[o];
+            }
+        }
+        __syncthreads();
+    }
+    if (t == 0) y[blockIdx.x] = si[0];
+}
+""",
+        words=("rows=3", "cols=77"),
+        reference="return x.reshape(3, 77).argmax(1)",
+        launch={"grid": "rows", "block": "32"},
+    ),
+    "deviation_welford": Plain(
+        source="""
+#define N 32
+__global__ void deviation_welford(const float *x, float *y, int rows, int cols) {
+    __shared__ float mean[N], m2[N], count[N];
+    int row = blockIdx.x, t = threadIdx.x;
+    float mu = 0.0f, sq = 0.0f, n = 0.0f;
+    for (int c = t; c < cols; c += N) {
+        float v = x[row * cols + c], d = v - mu;
+        n += 1.0f;
+        mu += d / n;
+        sq += d * (v - mu);
+    }
+    mean[t] = mu; m2[t] = sq; count[t] = n;
+    __syncthreads();
+    for (int s = N / 2; s >= 1; s /= 2) {
+        if (t < s) {
+            float all = count[t] + count[t + s];
+            if (all > 0.0f) {
+                float d = mean[t + s] - mean[t];
+                m2[t] += m2[t + s] + d * d * count[t] * count[t + s] / all;
+                mean[t] += d * count[t + s] / all;
+                count[t] = all;
+            }
+        }
+        __syncthreads();
+    }
+    if (t == 0) y[row] = sqrtf(m2[0] / count[0]) + mean[0];
+}
+""",
+        words=("rows=3", "cols=45"),
+        reference="rows = x.reshape(3, 45)\nreturn rows.std(1) + rows.mean(1)",
+        launch={"grid": "rows", "block": "32"},
+    ),
+    "log_sum_exp_pairs": Plain(
+        source="""
+__kernel void log_sum_exp_pairs(__global const float *x, __global float *y, int rows, int cols) {
+    __local float sm[32], sd[32];
+    int row = get_group_id(0), t = get_local_id(0);
+    float m = -1e30f, d = 0.0f;
+    for (int c = t; c < cols; c += 32) {
+        float v = x[row * cols + c], higher = fmax(m, v);
+        d = d * exp(m - higher) + exp(v - higher);
+        m = higher;
+    }
+    sm[t] = m;
+    sd[t] = d;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int s = get_local_size(0) / 2; s > 0; s >>= 1) {
+        if (t < s) {
+            float own = sm[t], higher = fmax(own, sm[t + s]);
+            sd[t] = sd[t] * exp(own - higher) + sd[t + s] * exp(sm[t + s] - higher);
+            sm[t] = higher;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (t == 0) y[row] = sm[0] + log(sd[0]);
+}
+""",
+        words=("rows=3", "cols=77"),
+        reference="return np.log(np.exp(x.reshape(3, 77)).sum(1))",
+        suffix=".cl",
+        launch={"grid": "rows", "block": "32"},
+    ),
+    "transpose_32x8": Plain(
+        source="""
+__global__ void transpose_32x8(const float *a, float *b, int w, int h) {
+    __shared__ float tile[32][33];
+    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
+    for (int j = 0; j < 32; j += 8)
+        if (x < w && y + j < h) tile[threadIdx.y + j][threadIdx.x] = a[(y + j) * w + x];
+    __syncthreads();
+    x = blockIdx.y * 32 + threadIdx.x;
+    y = blockIdx.x * 32 + threadIdx.y;
+    for (int j = 0; j < 32; j += 8)
+        if (x < h && y + j < w) b[(y + j) * h + x] = tile[threadIdx.x][threadIdx.y + j];
+}
+""",
+        words=("w=77", "h=51"),
+        reference="return a.reshape(51, 77).T",
+        launch={"grid": "ceil_div(w, 32),ceil_div(h, 32)", "block": "32,8"},
+    ),
+    "blend_32x8": Plain(
+        source="""
+__global__ void blend_32x8(const float *a, const float *b, float *c, int w, int h) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y0 = blockIdx.y * (blockDim.y * 4) + threadIdx.y;
+    #pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        const int y = y0 + k * blockDim.y;
+        if (x < w && y < h) c[y * w + x] = a[y * w + x] * 0.25f + b[y * w + x];
+    }
+}
+""",
+        words=("w=77", "h=51"),
+        reference="return a * 0.25 + b",
+        launch={"grid": "ceil_div(w, 32),ceil_div(h, 32)", "block": "32,8"},
+    ),
     "names": Plain(
         source="""
 __global__ void tl(const float *lambda, float *tl, int BLOCK, int triton,

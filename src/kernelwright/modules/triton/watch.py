@@ -420,12 +420,32 @@ class _Watch:
             return next(f"tl.{name}" for name in dir(tl) if getattr(tl, name) is value)
         return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
+    def _launching(self) -> list[str]:
+        """Functions of the file that launch its kernels."""
+        return [
+            each.name
+            for each in ast.parse(self._text).body
+            if isinstance(each, ast.FunctionDef)
+            and any(isinstance(inner, ast.Subscript) and isinstance(inner.value, ast.Name)
+                    and inner.value.id in self._kernels for inner in ast.walk(each))
+        ]  # fmt: skip
+
+    def _described(self, value: Any) -> str:
+        """A value without the elements of its tensors."""
+        if isinstance(value, self._torch.Tensor):
+            return f"a tensor of shape {tuple(value.shape)}"
+        if isinstance(value, tuple | list):
+            return f"({', '.join(map(self._described, value))})"
+        return repr(value)
+
     def document(self, file: Path, example: str) -> dict[str, Any]:
         """What was seen of the one kernel."""
         if not self._seen:
+            launching = next(iter(self._launching()), "FUNCTION")
             raise self._failure or ReferenceFailed(
-                f"{example}() launched no kernel of {file.name}, and gave {repr(self._given)[:_SHOWN]}",
-                hint="call the function that launches it there, on arguments that it takes",
+                f"{example}() launched no kernel of {file.name}, and gave {self._described(self._given)[:_SHOWN]}",
+                hint=f"call {launching}() there; or say {file.name}::{launching}, which is then called on what "
+                f"{example}() gives",
                 location=Location(file),
             )
         if len(self._seen) > 1:

@@ -199,9 +199,11 @@ def _without_unused(subject: Subject) -> str:
     """The source without declarations of which nothing is used, and with 0 for what is declared beside something."""
     body = subject.analysis.function.body
     dead = set(unused(body))
-    edits = []
+    unread = _unread_assignments(body)
+    edits: list[Edit] = []
     for node in nodes.walk(body):
         inside = node.statements if isinstance(node, nodes.Block) else ()
+        edits += [Edit(each.place.span, "") for each in inside if each in unread]
         for each in inside:
             if not isinstance(each, nodes.Declaration) or not each.place.is_exact:
                 continue
@@ -214,10 +216,29 @@ def _without_unused(subject: Subject) -> str:
     return apply(subject.source, edits)
 
 
+def _unread_assignments(body: nodes.Block) -> list[nodes.Statement]:
+    """Statements that set a number which nothing reads."""
+    numbers = {each.name for each in nodes.walk(body) if isinstance(each, nodes.Declarator)
+               and not (each.is_pointer or each.is_reference or each.extents or each.is_shared)}  # fmt: skip
+    found: dict[str, list[nodes.Statement]] = {}
+    for each in nodes.walk(body):
+        match each:
+            case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=name), value=value)) if (
+                name in numbers and each.place.is_exact and _is_without_effect(value)
+            ):
+                found.setdefault(name, []).append(each)
+    mentions = [each.name for each in nodes.walk(body) if isinstance(each, nodes.Name)]
+    return [each for name, made in found.items() if mentions.count(name) == len(made) for each in made]
+
+
 def _is_plain(node: nodes.Declarator) -> bool:
     """Whether a variable's value has no effect."""
+    return node.initial is not None and _is_without_effect(node.initial)
+
+
+def _is_without_effect(value: nodes.Expression) -> bool:
     effects = (nodes.Assign, nodes.Update, nodes.MethodCall, nodes.OpaqueExpression)
-    return node.initial is not None and not any(
+    return not any(
         isinstance(each, effects) or (isinstance(each, nodes.Call) and not query_text(each))
-        for each in nodes.walk(node.initial)
+        for each in nodes.walk(value)
     )

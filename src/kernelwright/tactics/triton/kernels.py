@@ -28,7 +28,9 @@ from kernelwright.tactics.triton import loops
 from kernelwright.tactics.triton.dots import write_dot
 from kernelwright.tactics.triton.global_places import by_global_places
 from kernelwright.tactics.triton.layout import PLACES, Layout
+from kernelwright.tactics.triton.several_places import one_place_a_thread, swapped
 from kernelwright.tactics.triton.text import Writer, body_text
+from kernelwright.tactics.triton.trees import function_text, with_trees, write_tree
 from kernelwright.tactics.triton.values import names_in_triton
 from kernelwright.template.header import Header, expressions, launch_step
 
@@ -196,10 +198,16 @@ def _attempts(subject: Subject) -> Iterator[tuple[Callable[[Subject], Made], Cal
             for is_free in (True, False):
                 yield partial(_rows, is_free=is_free), partial(_outlined, turned, each)
     for each in forms:
+        yield _tree_rows, partial(_as_it_is, each)
+    for each in forms:
         yield _threads, partial(by_global_places, each)
     for each in forms:
         yield _threads, partial(_staged_once, each)
         yield _threads, partial(_without_shared, _staged_once, each)
+    for each in forms:
+        for staged in (_as_it_is, _staged_once):
+            yield _threads, partial(_of_single_places, staged, _as_it_is, each)
+            yield _threads, partial(_of_single_places, staged, swapped, each)
 
 
 def _staged_once(subject: Subject) -> Subject:
@@ -231,6 +239,12 @@ def _as_it_is(subject: Subject) -> Subject:
 
 def _without_shared(form: Callable[[Subject], Subject], subject: Subject) -> Subject:
     return by_global_places(form(subject))
+
+
+def _of_single_places(
+    staged: Callable[[Subject], Subject], turned: Callable[[Subject], Subject], subject: Subject
+) -> Subject:
+    return by_global_places(turned(one_place_a_thread(staged(subject))))
 
 
 def _outlined(turned: Callable[[Subject], Subject], subject: Subject) -> Subject:
@@ -284,7 +298,7 @@ def _threads_in(subject: Subject, along: dict[str, Axis], kind: str) -> Made:
         {axis: each.total for axis, each in along.items()}, len(extents_) - 1 if has_tiles else None,
         tuple((f"in_{axis}", places[axis]) for axis in ends), is_wide=wide, has_dots=kind == "dots",
     )  # fmt: skip
-    lines, names, writer = body_text(subject, layout, {}, _LOOPS)
+    lines, names, writer = body_text(subject, layout, {}, _LOOPS, {})
     if kind and not any("TILE" in line for line in lines):
         raise Unfit("no loop of it is walked in tiles")
     setup = [f"{PLACES[axis]} = {_place_line(layout, axis, index)}" for index, axis in enumerate(AXES) if axis in along]
@@ -346,7 +360,15 @@ def _has_wide_places(subject: Subject) -> bool:
 # Blocks whose threads join their values
 
 
-def _rows(subject: Subject, *, is_free: bool) -> Made:
+def _tree_rows(subject: Subject) -> Made:
+    """The same, where threads join several values each in trees."""
+    plain, names = with_trees(subject)
+    joined, _ = outlined(plain)
+    text, header = _rows(joined, is_free=False, trees=names)
+    return "\n\n".join([*(function_text(joined, each) for each in names), text]), header
+
+
+def _rows(subject: Subject, *, is_free: bool, trees: tuple[str, ...] = ()) -> Made:
     """Each program does some blocks, with all their threads."""
     _require_plain(subject)
     shape = dict(zip(AXES, extents(only_shape(subject)), strict=True))
@@ -360,7 +382,7 @@ def _rows(subject: Subject, *, is_free: bool) -> Made:
         "rows", ("ROWS", "TILE" if is_free else str(size)), {}, {"x": size, "y": 1, "z": 1},
         {"row": shape["x"].grid}, 1, ((("in_grid"), frozenset((0,))),), is_free, _has_wide_places(subject),
     )  # fmt: skip
-    lines, names, writer = body_text(subject, layout, joins, _LOOPS)
+    lines, names, writer = body_text(subject, layout, joins, _LOOPS, dict.fromkeys(trees, write_tree))
     extent = layout.extents[1]
     wide = ".to(tl.int64)" if layout.is_wide else ""
     setup = [

@@ -43,10 +43,15 @@ _JOINS: Mapping[Operation, str] = {"sum": "tl.sum", "max": "tl.max", "greater": 
 
 
 WriteLoop: TypeAlias = "Callable[[Writer, nodes.Loop, Mask], None]"
+WriteCall: TypeAlias = "Callable[[Writer, nodes.Call, Mask], None]"
 
 
 def body_text(
-    subject: Subject, layout: Layout, joins: Mapping[Span, Operation], write_loop: WriteLoop
+    subject: Subject,
+    layout: Layout,
+    joins: Mapping[Span, Operation],
+    write_loop: WriteLoop,
+    calls: Mapping[str, WriteCall],
 ) -> tuple[tuple[str, ...], dict[str, str], Writer]:
     """The lines of a kernel's body, and its parameters' names.
 
@@ -55,13 +60,14 @@ def body_text(
         layout: what a program does.
         joins: by the place of a call, what it joins the values of a block's threads by.
         write_loop: writes a loop.
+        calls: by function, what writes a call that is a statement.
 
     Raises:
         Unfit: something in it has no words in Triton.
     """
     axes: dict[object, frozenset[int]] = {}
     while True:
-        writer = Writer(subject, layout, joins, axes, write_loop)
+        writer = Writer(subject, layout, joins, axes, write_loop, calls)
         before = dict(axes)
         writer.body()
         if axes == before:
@@ -78,6 +84,7 @@ class Writer:
     axes: dict[object, frozenset[int]]
     """By variable, along which it may differ; grows from one writing to the next."""
     write_loop: WriteLoop
+    calls: Mapping[str, WriteCall] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     parameters: dict[str, str] = field(default_factory=dict)
     scopes: list[dict[str, Variable]] = field(default_factory=list)
@@ -244,6 +251,9 @@ class Writer:
     def _effect(self, call: nodes.Call, mask: Mask) -> None:
         if barrier_scope(call.function) is not None:
             self.barrier()
+            return
+        if call.function in self.calls:
+            self.calls[call.function](self, call, mask)
             return
         atomic = atomic_operation(call.function)
         if atomic in _ATOMICS and len(call.arguments) == 2:

@@ -28,7 +28,7 @@ _OWN = frozenset((
     "lane", "multiplied", "END_X", "END_Y", "in_x", "in_y", "in_grid",
 ))  # fmt: skip
 _TRITON_TYPES = {"bool": "int1", "float8_e4m3fn": "", "float8_e5m2": ""}
-_NUMBERS = {
+NUMBERS = {
     "INFINITY": math.inf, "HUGE_VALF": math.inf, "HUGE_VAL": math.inf, "CUDART_INF_F": math.inf, "NAN": math.nan,
     "FLT_MAX": 3.4028234663852886e38, "FLT_MIN": 1.1754943508222875e-38, "FLT_EPSILON": 1.1920928955078125e-07,
     "DBL_MAX": 1.7976931348623157e308, "M_PI": math.pi, "M_PI_F": math.pi, "M_SQRT1_2": math.sqrt(0.5),
@@ -111,7 +111,7 @@ def _integer_type(node: nodes.Literal) -> str:
 
 def known_number(name: str) -> TritonValue | None:
     """What a name of C's headers stands for, as a literal; None for another name."""
-    number = _NUMBERS.get(name)
+    number = NUMBERS.get(name)
     if number is None:
         return None
     text = repr(number) if math.isfinite(number) else f'float("{number}")'

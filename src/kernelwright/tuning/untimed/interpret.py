@@ -46,7 +46,10 @@ MOST_CONFIGS = 1000
 """Where the budget says no number: more would be compiled for longer than anyone waits."""
 LAUNCH_TIMEOUT_S = 120.0
 """The interpreter takes milliseconds for each program, and a launch has thousands."""
-NOTHING_TIMED = "nothing was timed: the order is an estimate from what the compiler gave, for a GPU that is not here"
+NOTHING_TIMED = (
+    "nothing was timed, and no run is kept for `export`: the order is an estimate from what the compiler gave, "
+    "for a GPU that is not here"
+)
 
 NOT_CHECKED = (
     "not checked: races within a program, between programs once one changes memory atomically, in arrays above 16 MiB"
