@@ -172,3 +172,18 @@ def test_kernels_are_named_with_or_without_arguments() -> None:
 
 def test_text_that_never_ends_is_no_template() -> None:
     assert instance_text("template <typename T, __global__ void k(" * 200, "cuda", "k", ()) is not None
+
+
+@pytest.mark.parametrize(
+    ("use", "is_kept"),
+    [("i += THREADS", True), ("i += total<THREADS / 32>(1)", False), ("i += total< 2, THREADS >(1)", False)],
+)
+def test_the_size_of_a_block_stays_a_name_only_where_no_templates_argument_is_made_of_it(
+    use: str, is_kept: bool
+) -> None:
+    source = "template <int THREADS>\n__global__ void k(float *x, int n) {\n"
+    source += f"  for (int i = threadIdx.x; i < n; {use}) x[i] = 0;\n}}\nvoid run() {{ k<256><<<1, 256>>>(0, 5); }}\n"
+    text = instance_text(source, "cuda", "k", ())
+    assert text is not None
+    assert ("#define THREADS 256" in text) is is_kept
+    assert ("256" in text.split("for", 1)[1].split(")", 1)[0]) is not is_kept

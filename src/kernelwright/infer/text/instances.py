@@ -85,7 +85,8 @@ def instance_text(source: str, language: Language, kernel: str, said: Sequence[s
 def _block_of(source: str, template: _Template, values: Mapping[str, str]) -> str:
     """The parameter that says how many threads a block has, which a macro can say in the line of `template`, or empty.
 
-    Nothing behind the kernel may have its name: a macro stands there, too.
+    Nothing behind the kernel may have its name: a macro stands there, too. Nor may an argument of a template in it,
+    which is read as it is written.
     """
     start, parameters, begin, end = template
     line = source[source.rfind("\n", 0, start) + 1 : start] + source[begin : source.find("\n", begin)]
@@ -94,8 +95,9 @@ def _block_of(source: str, template: _Template, values: Mapping[str, str]) -> st
     later = set(words_of(source[end:]))
     for name, _, is_type in parameters:
         is_size = not is_type and values.get(name, "").isdecimal() and int(values[name]) in _BLOCKS
+        is_argument = re.search(rf"\w\s*<[^<>;(){{}}]*\b{name}\b[^<>;(){{}}]*>\s*\(", source[begin:end])
         if is_size and _BLOCK_NAME.search(name) and name not in later and len(name) + 13 <= begin - start:
-            return name
+            return "" if is_argument else name
     return ""
 
 
