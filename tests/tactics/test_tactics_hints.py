@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from opencl_runs import Runner
 from tactic_runs import GPU, assert_same, example, subject_of
 
+from kernelwright.backend.base import BuildUnit, DeviceInfo
+from kernelwright.backend.cuda.driver import load_nvrtc
+from kernelwright.backend.registry import get_backend
 from kernelwright.problem.model import Tolerance
+from kernelwright.source.language import Language
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Tactic
 from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
 from kernelwright.tactics.rows.threads_per_row import ROWS
@@ -27,6 +32,7 @@ __kernel void f(__global const float *x, __global float *y, const int n) {
   for (int c = 0; c < 4; ++c) y[r * 4 + c] = exp(x[r * 4 + c]) / s;
 }"""
 SIZES = [{"n": 100}, {"n": 1}, {"n": 65}]
+HOPPER = DeviceInfo("cuda", "cuda:0", "H100", "gpu", {"compute_capability": 90, "shared_memory_per_block": 232448})
 TREE = """
 #define GROUP 64
 __kernel void f(__global const float *x, __global float *y, const int n) {
@@ -229,7 +235,7 @@ def test_a_wide_tolerance_allows_relaxed_arithmetic() -> None:
 
 def test_cuda_bounds_leave_room_for_more_blocks() -> None:
     result = _rewritten(LAUNCH_BOUNDS, example("cuda/transpose", GPU))
-    assert "__launch_bounds__(MIN_BLOCKS ? (16) * (16) : 1024, MIN_BLOCKS) transpose(" in result.source
+    assert "__launch_bounds__(MIN_BLOCKS ? (16) * (16) : 0, MIN_BLOCKS) transpose(" in result.source
     assert result.added == ("MIN_BLOCKS",)
 
 
@@ -240,6 +246,29 @@ def test_cuda_bounds_change_nothing_by_default() -> None:
     assert blocks is not None
     assert blocks.default == 0
     assert 1 in blocks.values
+
+
+@pytest.mark.parametrize(("language", "without"), [("cuda", "0"), ("hip", "1024")])
+def test_bounds_that_are_not_asked_for_are_none(language: Language, without: str) -> None:
+    subject = replace(example("cuda/transpose", GPU), language=language)
+    assert f"(16) * (16) : {without}, MIN_BLOCKS)" in _rewritten(LAUNCH_BOUNDS, subject).source
+
+
+def test_a_kernel_of_many_registers_keeps_them_under_bounds_that_are_not_asked_for(tmp_path: Path) -> None:
+    if load_nvrtc() is None:
+        pytest.skip("needs NVRTC: pip install 'kernelwright[cuda]'")
+    steps = "\n#pragma unroll\n  for (int j = 0; j < 96; ++j) "
+    kernel = f"k(const float *a, float *y, int n) {{\n  float acc[96];{steps}acc[j] = 0.0f;\n"
+    kernel += f"  for (int i = 0; i < n; ++i) {{ float v = a[i];{steps}acc[j] += v * a[i * 96 + j]; }}"
+    kernel += f"{steps}y[threadIdx.x * 96 + j] = acc[j];\n}}\n"
+    registers = []
+    for bounds in ("", "__launch_bounds__(0 ? 256 : 0, 0) "):
+        unit = BuildUnit(
+            "cuda", f'extern "C" __global__ void {bounds}{kernel}', "k.cu", (), ("--compiler=nvrtc",), ("k",)
+        )
+        found = get_backend("cuda").compile(unit, HOPPER, tmp_path)
+        registers.append(found.resources["k"]["registers_per_thread"])
+    assert registers[0] == registers[1] > 64
 
 
 def test_a_loop_in_which_threads_meet_is_not_written_out() -> None:
