@@ -212,6 +212,13 @@ def test_a_define_stands_for_its_expression_in_constraints_launches_and_shapes(t
     assert template.steps[0].grid[0].evaluate({"n": 64, "VEC": 2, "BLOCK": 8}) == 9
 
 
+def test_a_define_may_be_there_for_launches_and_constraints_alone(tmp_path: Path) -> None:
+    text = TEMPLATE.replace('COUNT = "n // VEC"', 'COUNT = "n // VEC"\n// ROWS = "ceil_div(n, BLOCK)"')
+    template = load_template(make(tmp_path, template=text.replace("ceil_div(n, BLOCK * VEC)", "ROWS")))
+    assert template.steps[0].grid[0].text == "(ceil_div(n, BLOCK))"
+    assert [*template.defines] == ["COUNT", "ROWS"]
+
+
 def test_a_define_says_the_name_of_no_other(tmp_path: Path) -> None:
     text = TEMPLATE.replace('COUNT = "n // VEC"', 'HALF = "n // 2"\n// COUNT = "HALF // VEC"')
     with pytest.raises(SpecError, match="unknown name 'HALF'"):

@@ -213,6 +213,8 @@ def _check_uses(problem: Problem, template: Template) -> None:
         *(use.expression.names for use in _uses(problem, template)),
         *(expression.names for expression in option_expressions(template.options)),
     )
+    elsewhere = [use.expression.text for use in _uses(problem, template) if not use.what.startswith("define ")]
+    elsewhere += [each.expression.text for each in template.constraints]
     for parameter in template.parameters:
         if parameter.name not in used:
             raise SpecError(
@@ -222,7 +224,9 @@ def _check_uses(problem: Problem, template: Template) -> None:
                 location=parameter.location,
             )
     for name, expression in template.defines.items():
-        if name not in words:
+        # Where a constraint, launch or shape says a define, its expression stands there since, in brackets.
+        said = any(f"({expression.text})" in each for each in elsewhere)
+        if name not in words and (not said or template.language == "triton"):
             raise SpecError(
                 f"define {name!r} is not used in the source",
                 hint=did_you_mean(name, words) or "use it, or remove it",
