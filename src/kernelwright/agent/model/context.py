@@ -93,8 +93,10 @@ EvidenceOf = Callable[[Node, float | None], Sequence[str]]
 
 UNDECLARED_TOLERANCE = (
     "Outputs without a tolerance here: integers must be equal; each float may be off by `2 * eps * |expected| + k * "
-    "1.2e-7 * (|expected| + rms)`, with `eps` of its own type, `rms` of its row, and `k = min(256, 8 + 2 * sqrt(terms "
-    "of its sum))`; where the baseline uses up more than a third of that, by 3 times as much as the baseline"
+    "1.2e-7 * (|expected| + scale)`, with `eps` of its own type, `k = min(256, 8 + 2 * sqrt(terms of its sum))` and "
+    "`scale` the larger of its row's root mean square (in an output without rows: its own size) and what small random "
+    "changes of the inputs do to it, relative to these; where the baseline uses up more than a third of that, by 3 "
+    "times as much as the baseline"
 )
 """What `evaluate.data.tolerance` allows, as a person says it."""
 
