@@ -52,7 +52,7 @@ def test_a_probe_that_is_begun_early_answers_once_and_ends_with_its_block():
 
 @pytest.mark.parametrize("class_name", ["CrashingBackend", "UnavailableBackend"])
 def test_a_probe_that_is_begun_early_and_fails_is_asked_anew(class_name):
-    name = f"kernelwright.testing.fault_backend:{class_name}"
+    name = f"lost_backends:{class_name}"
     with begun_probes(name) as begun:
         report = probe_devices(backends=[name, FAULT_BACKEND], begun=begun)
     assert report.devices == (FAULT_DEVICE,)
