@@ -391,9 +391,13 @@ class _Inference:
         return frozenset(names)
 
     def _computed_of(self) -> frozenset[str]:
-        """Names of the host's code that it computes arguments of."""
-        texts = self._host.computed.values() if self._host is not None else ()
-        return frozenset(word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text))
+        """Names of the host's code that it computes arguments of which nobody says."""
+        computed = {} if self._host is None else self._host.computed
+        names: set[str] = set()
+        for text in (text for name, text in computed.items() if name not in self._words.numbers):
+            with contextlib.suppress(KernelwrightError):
+                names |= Expression.parse(text).names
+        return frozenset(names)
 
     def _read_scalars(self) -> None:
         missing: list[KernelParameter] = []

@@ -204,6 +204,12 @@ def _integers(actuals: Sequence[str], parameters: Sequence[str], reader: HostRea
         return found
     for actual, parameter in zip(actuals, parameters, strict=True):
         bare = _CASTS.sub("", actual).strip()
+        others = [
+            each for other, each in zip(actuals, parameters, strict=True) if other == actual and each != parameter
+        ]
+        if bare.isidentifier() and others:
+            found[parameter] = others[-1]  # one variable for both
+            continue
         try:
             text = reader.computed(bare)
             words = Expression.parse(text).names
