@@ -204,6 +204,22 @@ def test_one_variable_of_the_launching_code_may_be_several_arguments(tmp_path: P
     assert not found.guessed_sizes
 
 
+@pytest.mark.parametrize("word", ["N=48", "M=48", "K=48"])
+def test_one_variable_may_have_the_name_of_one_of_the_arguments_that_it_is(tmp_path: Path, word: str) -> None:
+    kernel = """__global__ void k(const float *a, const float *b, float *c, int M, int N, int K) {
+  int col = blockIdx.x * 16 + threadIdx.x, row = blockIdx.y * 16 + threadIdx.y;
+  float sum = 0;
+  for (int i = 0; i < K && row < M && col < N; i++) sum += a[row * K + i] * b[i * N + col];
+  if (row < M && col < N) c[row * N + col] = sum;
+}
+"""
+    grid = "dim3((N + 15) / 16, (N + 15) / 16), dim3(16, 16)"
+    host = f"void run(float *a, float *b, float *c, int N) {{ k<<<{grid}>>>(a, b, c, N, N, N); }}\n"
+    found = inferred(tmp_path, kernel + host, word)
+    assert found.sizes == {"M": 48, "N": 48, "K": 48}
+    assert not found.guessed_sizes
+
+
 @pytest.mark.parametrize("words", [("n=500", "rows=10"), ("total=500", "rows=10")])
 def test_words_that_an_argument_that_is_said_would_be_computed_of_are_refused(
     tmp_path: Path, words: tuple[str, ...]

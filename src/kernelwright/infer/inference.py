@@ -409,7 +409,9 @@ class _Inference:
                 missing.append(each)
             else:
                 self._set(each, value, text)
-        self._ask_or_guess([each for each in missing if not self._computed(each)])
+        while len(open_ := [each for each in missing if not self._computed(each)]) < len(missing):
+            missing = open_  # what is computed now may say more
+        self._ask_or_guess(missing)
         if not any(not each.is_pointer and self._dtypes[each.name].is_integer for each in self._parameters):
             said = self._words.numbers.get(ONE_SIZE)
             if isinstance(said, int) and said >= 1:

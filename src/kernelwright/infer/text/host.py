@@ -204,11 +204,9 @@ def _integers(actuals: Sequence[str], parameters: Sequence[str], reader: HostRea
         return found
     for actual, parameter in zip(actuals, parameters, strict=True):
         bare = _CASTS.sub("", actual).strip()
-        others = [
-            each for other, each in zip(actuals, parameters, strict=True) if other == actual and each != parameter
-        ]
-        if bare.isidentifier() and others:
-            found[parameter] = others[-1]  # one variable for both
+        same = [each for other, each in zip(actuals, parameters, strict=True) if other == actual]
+        if bare.isidentifier() and len(same) > 1:
+            found[parameter] = same[(same.index(parameter) + 1) % len(same)]  # in a ring: whichever is said says all
             continue
         try:
             text = reader.computed(bare)
