@@ -229,3 +229,17 @@ def test_words_that_an_argument_that_is_said_would_be_computed_of_are_refused(
     assert inferred(tmp_path, kernel + host, "rows=10").sizes == {"n": 80}
     with pytest.raises(UsageError, match="takes no argument 'rows'"):
         inferred(tmp_path, kernel + host, *words)
+
+
+def test_flags_that_the_launching_code_passes_are_known_and_others_are_guesses(tmp_path: Path) -> None:
+    kernel = """__global__ void k(float *x, int n, bool up, bool down, bool twice) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) x[i] = up ? x[i] : down ? -x[i] : twice ? 2 * x[i] : 0;
+}
+"""
+    host = "void run(float *x, int n, bool both) { k<<<(n + 63) / 64, 64>>>(x, n, false, false, both); }\n"
+    (tmp_path / "k.cu").write_text(kernel + host)
+    assert [each.word for each in inferred(tmp_path, kernel + host, "n=500").questions] == ["twice=NUMBER"]
+    found = infer(tmp_path / "k.cu", Given(read_words(["n=500"]), asks=False))
+    flags = {each.name: (each.value, bool(each.note)) for each in found.arguments[2:]}
+    assert flags == {"up": ("0", False), "down": ("0", False), "twice": ("1", True)}

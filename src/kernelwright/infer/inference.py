@@ -479,6 +479,7 @@ class _Inference:
             dtype = self._dtypes[each.name]
             if dtype.kind == "bool":
                 self._set(each, 1, "1")
+                self._notes[each.name] = "nothing says its value"
             elif dtype.is_integer:
                 self._set(each, min(sizes[each.name], integer_range(dtype)[1]), "")
                 self._guessed.add(self._shown[each.name])

@@ -163,7 +163,9 @@ def _passed(actuals: Sequence[str], parameters: Sequence[str], code: str) -> tup
     for actual, parameter in zip(actuals, parameters, strict=True):
         bare = _CASTS.sub("", actual).strip()
         bare = fractions.get(bare, bare).removeprefix("(").removesuffix(")").strip()
-        if re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", bare):
+        if bare in ("true", "false"):
+            literals[parameter] = str(int(bare == "true"))
+        elif re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", bare):
             names[bare] = parameter
         elif number := re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFuUlLhH]*", bare):
             literals[parameter] = number[1]
