@@ -11,6 +11,7 @@ import pytest
 
 from kernelwright.errors import MissingDependency, UsageError
 from kernelwright.evaluate.device.probe import ProbeReport, begun_probes, probe_devices, select_device, select_devices
+from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerProcess, WorkerSettings
 from kernelwright.testing.fault_backend import FAULT_BACKEND, FAULT_DEVICE
 
 GPU = replace(FAULT_DEVICE, backend="opencl", id="opencl:nvidia-cuda-13.0:gpu0", name="NVIDIA H100", kind="gpu")
@@ -57,6 +58,18 @@ def test_a_probe_that_is_begun_early_and_fails_is_asked_anew(class_name):
         report = probe_devices(backends=[name, FAULT_BACKEND], begun=begun)
     assert report.devices == (FAULT_DEVICE,)
     assert {"CrashingBackend": "crashed", "UnavailableBackend": "not today"}[class_name] in report.unavailable[name]
+
+
+def test_a_driver_that_hangs_is_waited_for_once():
+    class Silent(WorkerProcess):
+        def call(self, job, *, timeout_s, watch=None):
+            raise JobTimeout(self.settings.name, timeout_s, "")
+
+    with begun_probes() as begun:
+        begun.keep(FAULT_BACKEND, Silent(WorkerSettings("silent", "nothing:nothing", None), scratch=begun.scratch))
+        report = probe_devices(backends=[FAULT_BACKEND], begun=begun)
+    assert report.unavailable[FAULT_BACKEND].startswith("its driver did not answer within")
+    assert report.devices == ()
 
 
 def test_probe_loads_no_gpu_library_here():

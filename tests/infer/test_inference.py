@@ -613,6 +613,60 @@ def test_where_other_things_than_a_value_say_the_row_the_least_that_is_moved_lea
     assert floor_of(tmp_path, source) == 4 * (12 * 64 + 2 * 12 * 64 + 12)
 
 
+SOME = """__global__ void k(const float *x, const int *ids, const float *mask, float *y, int n, int dim, int few) {{
+  int i = blockIdx.x;
+  float sum = 0;
+  {body}
+  if (i < n) y[i] = sum + mask[i] + few;
+}}
+void run(float *x, int *ids, float *y, float *m, int n, int dim) {{ k<<<n, 32>>>(x, ids, m, y, n, dim, few); }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "elements"),
+    [
+        ("if (i < n) for (int c = 0; c < dim; c++) sum += x[ids[i] * dim + c];", 64 * (1000 * 96 // 1096)),
+        ("if (i < n) for (int c = 0; c < dim; c += 2) sum += x[ids[i] * dim + c];", 0),
+        ("if (i < n) sum += x[ids[i] * dim + dim - 1];", 0),
+        ("if (i < n && i % 16 == 0) for (int c = 0; c < dim; c++) sum += x[ids[i] * dim + c];", 0),
+        ("if (i < n && mask[i] > 0) for (int c = 0; c < dim; c++) sum += x[ids[i] * dim + c];", 0),
+        ("if (i < n) for (int c = 0; c < dim; c++) { sum += x[ids[i] * dim + c]; if (sum > 9) break; }", 0),
+        ("if (i < n && ids[i] < few) for (int c = 0; c < dim; c++) sum += x[ids[i] * dim + c];", 0),
+        (
+            "int row = ids[i]; if (i < n && row < 40) for (int c = 0; c < dim; c++) sum += x[row * dim + c];",
+            64 * (40 * 96 // 1096),
+        ),
+    ],
+)
+def test_what_happens_for_some_values_or_elements_alone_is_not_all_that_is_moved(
+    tmp_path: Path, body: str, elements: int
+) -> None:
+    source = SOME.format(body=body)
+    said = ("n=96", "dim=64", "few=5", "ids=0..999", "x=1000x64")
+    assert floor_of(tmp_path, source, *said) == 4 * (96 + 96 + 96 + elements)
+
+
+def test_what_other_values_write_than_read_is_moved_once_each(tmp_path: Path) -> None:
+    source = """__global__ void k(float *x, const int *from, const int *to, float *y, int n, int m) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[from[i]];
+  if (i < m) x[to[i]] = 1.0f;
+}
+"""
+    read, written = 5000 * 2048 // (5000 + 2048), 5000 * 16 // (5000 + 16)
+    said = ("n=2048", "m=16", "from=0..4999", "to=0..4999", "x=5000")
+    assert floor_of(tmp_path, source, *said) == 4 * (2048 + 2048 + 16 + read + written)
+
+
+def test_of_rows_that_are_no_values_none_is_moved_and_of_a_file_nobody_knows(tmp_path: Path) -> None:
+    source = SOME.format(body="if (i < n) for (int c = 0; c < dim; c++) sum += x[ids[i] * dim + c];")
+    said = ("n=96", "dim=64", "few=5", "x=1000x64")
+    assert floor_of(tmp_path, source, *said, "ids=990..999") == 4 * (3 * 96 + 64 * (10 * 96 // 106))
+    np.save(tmp_path / "ids.npy", np.zeros(96, dtype=np.int32))
+    assert floor_of(tmp_path, source, *said, f"ids={tmp_path / 'ids.npy'}") == 4 * 3 * 96
+
+
 @pytest.mark.parametrize(("rows", "values"), [(10, 3), (10, 10), (64, 500), (1000, 12)])
 def test_drawn_values_choose_at_least_that_many_rows_in_the_mean(rows: int, values: int) -> None:
     rng = np.random.default_rng(5)

@@ -161,3 +161,85 @@ def test_full_specialisations_stay_with_what_names_them() -> None:
     assert device_text((trait + kernel).encode(), "cuda").decode() == trait + kernel
     unused = trait.partition("\n")[2] + "__global__ void k(half *x) {}"
     assert "struct Wide<half>" not in device_text(unused.encode(), "cuda").decode()
+
+
+SPREAD = """#include <stdint.h>
+struct Tile {{ int64_t hidden; }};
+__device__ int64_t at({0} row, {0} hidden, {0} c) {{ return row * hidden + c; }}
+__global__ void k(const float *x, float *y, {0} cols) {{
+  for ({0} c = threadIdx.x; c < cols; c += blockDim.x) y[at(blockIdx.x, cols, c)] = x[at(blockIdx.x, cols, c)] * COUNT;
+}}
+void run(const float *x, float *y, {0} tokens, {0} hidden) {{ k<<<tokens, 128>>>(x, y, hidden); }}
+"""
+
+
+@pytest.mark.parametrize("kind", ["int", "int64_t", "uint32_t", "index_t"])
+def test_the_launching_codes_variables_of_any_type_are_no_compile_options(tmp_path: Path, kind: str) -> None:
+    source = SPREAD.format(kind).replace("#include", "typedef long index_t;\n#include")
+    found = inferred(tmp_path, source, "tokens=16", "hidden=64", "COUNT=3")
+    assert (found.questions, found.options) == ((), ("-DCOUNT=3",))
+    assert {each.name: each.shape for each in found.arguments if each.shape} == {
+        "x": ("tokens", "cols"), "y": ("tokens", "cols"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("use", ["i * COUNT", "i + (i * COUNT)", "min(i, COUNT)", "COUNT, i", "COUNT == 3 ? i : COUNT"])
+def test_macros_of_compile_options_stay_ones_wherever_they_stand(tmp_path: Path, use: str) -> None:
+    kernel = f"__global__ void k(float *x, int n) {{ int i = threadIdx.x; if (i < n) x[i] = ({use}); return COUNT; }}\n"
+    assert inferred(tmp_path, kernel, "n=16", "COUNT=3").options == ("-DCOUNT=3",)
+
+
+SQUARE = """__global__ void k(const float *x, float *y, int rows, int cols) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < rows * cols) y[i] = x[i];
+}
+void run(float *x, float *y, int N) { k<<<(N * N + 63) / 64, 64>>>(x, y, N, N); }
+"""
+
+
+@pytest.mark.parametrize("word", ["N=48", "rows=48", "cols=48"])
+def test_one_variable_of_the_launching_code_may_be_several_arguments(tmp_path: Path, word: str) -> None:
+    found = inferred(tmp_path, SQUARE, word)
+    assert found.sizes == {"rows": 48, "cols": 48}
+    assert not found.guessed_sizes
+
+
+@pytest.mark.parametrize("word", ["N=48", "M=48", "K=48"])
+def test_one_variable_may_have_the_name_of_one_of_the_arguments_that_it_is(tmp_path: Path, word: str) -> None:
+    kernel = """__global__ void k(const float *a, const float *b, float *c, int M, int N, int K) {
+  int col = blockIdx.x * 16 + threadIdx.x, row = blockIdx.y * 16 + threadIdx.y;
+  float sum = 0;
+  for (int i = 0; i < K && row < M && col < N; i++) sum += a[row * K + i] * b[i * N + col];
+  if (row < M && col < N) c[row * N + col] = sum;
+}
+"""
+    grid = "dim3((N + 15) / 16, (N + 15) / 16), dim3(16, 16)"
+    host = f"void run(float *a, float *b, float *c, int N) {{ k<<<{grid}>>>(a, b, c, N, N, N); }}\n"
+    found = inferred(tmp_path, kernel + host, word)
+    assert found.sizes == {"M": 48, "N": 48, "K": 48}
+    assert not found.guessed_sizes
+
+
+@pytest.mark.parametrize("words", [("n=500", "rows=10"), ("total=500", "rows=10")])
+def test_words_that_an_argument_that_is_said_would_be_computed_of_are_refused(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    kernel = "__global__ void k(float *x, int n) { int i = blockIdx.x * 64 + threadIdx.x; if (i < n) x[i] = 1; }\n"
+    host = "void run(float *x, int rows) { int total = rows * 8; k<<<(total + 63) / 64, 64>>>(x, total); }\n"
+    assert inferred(tmp_path, kernel + host, "rows=10").sizes == {"n": 80}
+    with pytest.raises(UsageError, match="takes no argument 'rows'"):
+        inferred(tmp_path, kernel + host, *words)
+
+
+def test_flags_that_the_launching_code_passes_are_known_and_others_are_guesses(tmp_path: Path) -> None:
+    kernel = """__global__ void k(float *x, int n, bool up, bool down, bool twice) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) x[i] = up ? x[i] : down ? -x[i] : twice ? 2 * x[i] : 0;
+}
+"""
+    host = "void run(float *x, int n, bool both) { k<<<(n + 63) / 64, 64>>>(x, n, false, false, both); }\n"
+    (tmp_path / "k.cu").write_text(kernel + host)
+    assert [each.word for each in inferred(tmp_path, kernel + host, "n=500").questions] == ["twice=NUMBER"]
+    found = infer(tmp_path / "k.cu", Given(read_words(["n=500"]), asks=False))
+    flags = {each.name: (each.value, bool(each.note)) for each in found.arguments[2:]}
+    assert flags == {"up": ("0", False), "down": ("0", False), "twice": ("1", True)}

@@ -450,7 +450,7 @@ class ArrayReader:
 
     def _chosen(self, accesses: list[Access]) -> str:
         counts: dict[str, Polynomial] = {}
-        for each in self.parameters:
+        for each in self.parameters.keys() - self.words.files.keys():  # nobody knows what a file's values choose
             with suppress(Unbounded):
                 counts[each] = self._last(self._of(each))[0] + ONE
         return chosen_elements(accesses, self.bounds(), counts)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelwright.analysis.facts import Access
-from kernelwright.analysis.polynomial import Polynomial, named
+from kernelwright.analysis.polynomial import ONE, Polynomial, named
 from kernelwright.infer.bounds import Bounds, Inequality, Unbounded
 
 
@@ -34,6 +34,19 @@ def is_covered(writes: Sequence[Access], total: int, bounds: Bounds) -> bool:
                 if _covers(first, shared, total, bounds):
                     return True
     return False
+
+
+def is_dense(access: Access, element: Polynomial, guards: Sequence[int], total: int, bounds: Bounds) -> bool:
+    """Whether an index, at the place of an access, surely takes all values from 0 to below `total`."""
+    comparisons = [each for index in guards for each in bounds.facts.guards[index].comparisons]
+    try:
+        most = bounds.upper(
+            element + access.width - ONE, tuple(each for one in comparisons for each in bounds.of_comparison(one))
+        )
+    except Unbounded:
+        return False
+    last = bounds.symbols.number(most)  # conditions may cut what a quotient is made of
+    return last is not None and last >= total - 1 and _covers(replace(access, element=element), guards, total, bounds)
 
 
 def _covers(write: Access, guards: Sequence[int], total: int, bounds: Bounds) -> bool:

@@ -391,9 +391,13 @@ class _Inference:
         return frozenset(names)
 
     def _computed_of(self) -> frozenset[str]:
-        """Names of the host's code that it computes arguments of."""
-        texts = self._host.computed.values() if self._host is not None else ()
-        return frozenset(word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text))
+        """Names of the host's code that it computes arguments of which nobody says."""
+        computed = {} if self._host is None else self._host.computed
+        names: set[str] = set()
+        for text in (text for name, text in computed.items() if name not in self._words.numbers):
+            with contextlib.suppress(KernelwrightError):
+                names |= Expression.parse(text).names
+        return frozenset(names)
 
     def _read_scalars(self) -> None:
         missing: list[KernelParameter] = []
@@ -405,7 +409,9 @@ class _Inference:
                 missing.append(each)
             else:
                 self._set(each, value, text)
-        self._ask_or_guess([each for each in missing if not self._computed(each)])
+        while len(open_ := [each for each in missing if not self._computed(each)]) < len(missing):
+            missing = open_  # what is computed now may say more
+        self._ask_or_guess(missing)
         if not any(not each.is_pointer and self._dtypes[each.name].is_integer for each in self._parameters):
             said = self._words.numbers.get(ONE_SIZE)
             if isinstance(said, int) and said >= 1:
@@ -473,6 +479,7 @@ class _Inference:
             dtype = self._dtypes[each.name]
             if dtype.kind == "bool":
                 self._set(each, 1, "1")
+                self._notes[each.name] = "nothing says its value"
             elif dtype.is_integer:
                 self._set(each, min(sizes[each.name], integer_range(dtype)[1]), "")
                 self._guessed.add(self._shown[each.name])

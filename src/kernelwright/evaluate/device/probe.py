@@ -28,6 +28,7 @@ HOST_FACTORY = "kernelwright.evaluate.device.worker:make_host"
 
 PROBE_TIMEOUT_S = 60.0
 """A driver that wakes a GPU from sleep can take tens of seconds."""
+_SILENT = f"its driver did not answer within {PROBE_TIMEOUT_S:g} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +107,16 @@ def probe_devices(
     return ProbeReport(tuple(devices), unavailable, time.perf_counter() - start_s)
 
 
-def _begun_answer(name: str, begun: DeviceHosts | None) -> tuple[DeviceInfo, ...]:
-    """The devices that a process begun early tells of; none where there is no such process, or it has no answer."""
+def _begun_answer(name: str, begun: DeviceHosts | None) -> tuple[DeviceInfo, ...] | str:
+    """The devices that a process begun early tells of, or that it says nothing in time; else empty: ask anew."""
     worker = None if begun is None else begun.take(name)
     if worker is None:
         return ()
     with worker, contextlib.suppress(KernelwrightError):
-        found = worker.call(None, timeout_s=PROBE_TIMEOUT_S)
+        try:
+            found = worker.call(None, timeout_s=PROBE_TIMEOUT_S)
+        except JobTimeout:
+            return _SILENT  # whoever asks anew waits as long again
         if isinstance(found, tuple) and all(isinstance(each, DeviceInfo) for each in found):
             return found
     return ()
@@ -130,7 +134,7 @@ def _probe_one(name: str, scratch: Path, hosts: DeviceHosts | None) -> tuple[Dev
                 hosts.keep(name, worker)
                 ending.pop_all()
         except JobTimeout:
-            return f"its driver did not answer within {PROBE_TIMEOUT_S:g} s"
+            return _SILENT
         except WorkerDied as error:
             return f"its driver crashed while it was asked for devices ({error.message})\n{error.log_tail}".rstrip()
         except KernelwrightError as error:

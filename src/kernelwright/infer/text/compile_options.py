@@ -20,6 +20,13 @@ _DEFINED_TYPE = (
 )
 """What makes a name a type in a file."""
 
+_NO_TYPE = "return|else|case|goto|throw|if|elif|ifdef|ifndef|undef|define|unroll|sizeof|and|or|not|do|new|delete"
+_VARIABLE = (
+    rf"\b(?:int|long|unsigned|size_t|float|auto|const)\s+{{name}}\b|(?:\.|->)\s*{{name}}\b|,\s*{{name}}\s*=(?!=)"
+    rf"|\b(?!(?:{_NO_TYPE})\b)[A-Za-z_]\w*[ \t]+{{name}}\s*(?:=(?!=)|[,;)\[])"
+)
+"""What makes a name a variable, a parameter or a member, which an option would replace."""
+
 
 def compile_options(
     source: str, signature: KernelSignature, language: Language, words: Words, file: Path, *, asks: bool
@@ -101,5 +108,5 @@ def _macros_said(source: str, signature: KernelSignature, words: Words) -> dict[
         name: text
         for name, text in said.items()
         if name not in parameters and name in words_of(code) and (name in guarded or name not in defined)
-        and (name in words.types or not re.search(rf"\b(?:int|long|unsigned|size_t|float|auto|const)\s+{name}\b", code))
+        and (name in words.types or not re.search(_VARIABLE.format(name=name), code))
     }  # fmt: skip

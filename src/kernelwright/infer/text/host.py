@@ -163,7 +163,9 @@ def _passed(actuals: Sequence[str], parameters: Sequence[str], code: str) -> tup
     for actual, parameter in zip(actuals, parameters, strict=True):
         bare = _CASTS.sub("", actual).strip()
         bare = fractions.get(bare, bare).removeprefix("(").removesuffix(")").strip()
-        if re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", bare):
+        if bare in ("true", "false"):
+            literals[parameter] = str(int(bare == "true"))
+        elif re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", bare):
             names[bare] = parameter
         elif number := re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFuUlLhH]*", bare):
             literals[parameter] = number[1]
@@ -204,6 +206,10 @@ def _integers(actuals: Sequence[str], parameters: Sequence[str], reader: HostRea
         return found
     for actual, parameter in zip(actuals, parameters, strict=True):
         bare = _CASTS.sub("", actual).strip()
+        same = [each for other, each in zip(actuals, parameters, strict=True) if other == actual]
+        if bare.isidentifier() and len(same) > 1:
+            found[parameter] = same[(same.index(parameter) + 1) % len(same)]  # in a ring: whichever is said says all
+            continue
         try:
             text = reader.computed(bare)
             words = Expression.parse(text).names

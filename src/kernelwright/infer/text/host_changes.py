@@ -191,11 +191,15 @@ def element_value(array: str, index: int, before: str, code: str) -> str | None:
     `before`: the code that has run; `code`: all of it.
     """
     own = re.escape(array)
-    stored = re.findall(rf"(?<![\w.]){own}\s*\[\s*(\w+)\s*\]\s*(\W?=)(?!=)\s*([^;]+);", before)
+    stored = list(re.finditer(rf"(?<![\w.]){own}\s*\[\s*(\w+)\s*\]\s*(\W?=)(?!=)\s*([^;]+);", before))
+    counted = re.search(rf"(?<![\w.]){own}\s*\[[^\]]*\]\s*(?:\+\+|--)|(?:\+\+|--)\s*{own}\s*\[", before)
     lists = re.findall(rf"\b{own}\s*(?:\[\s*\w*\s*\])?\s*(?:=\s*)?\{{([^{{}}]*)\}}\s*;", code)
-    if any(not place.isdigit() or sign.strip() != "=" for place, sign, _ in stored):
+    is_plain = all(
+        each[1].isdigit() and each[2].strip() == "=" and _condition(before, each.start(), 0) == "" for each in stored
+    )
+    if counted or not is_plain:
         return None
-    values: list[str] = [value for place, _, value in stored if int(place) == index]
+    values: list[str] = [each[3] for each in stored if int(each[1]) == index]
     listed = split_commas(lists[0]) if len(lists) == 1 else []
     if values:
         return values[-1]
