@@ -14,7 +14,7 @@ from kernelwright.backend.base import BuildUnit, DeviceInfo
 from kernelwright.backend.cuda.driver import load_nvrtc
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import SpecError
-from kernelwright.modules.capture import once_each
+from kernelwright.modules.capture import by_aten_names, once_each
 from kernelwright.modules.graph import Graph, read_graph
 from kernelwright.modules.index import flattened, unflattened, variable
 from kernelwright.modules.lowering import lower
@@ -396,6 +396,19 @@ def test_an_operator_that_is_repeated_is_lowered_once() -> None:
     assert [each["name"] for each in nodes] == ["one", "sum"]
     assert same == {"two": "one"}
     assert nodes[1]["arguments"] == {"self": {"ref": "one"}, "other": {"ref": "one"}}
+
+
+def test_what_decompositions_leave_in_prims_is_lowered_by_its_names_in_aten() -> None:
+    given = by_aten_names("prims.var.default", {"inp": X, "dims": [1], "correction": 0.0})
+    assert given == {"self": X, "dim": [1], "correction": 0.0}
+    assert by_aten_names("aten.where.self", {"a": X}) == {"a": X}
+    wide = by_aten_names("prims.broadcast_in_dim.default", {"a": {"ref": "v"}, "shape": [6, 10]})
+    nodes = (
+        node("v", "prims.var.default", [6], **given),
+        node("y", "prims.broadcast_in_dim.default", [6, 10], **wide, broadcast_dimensions=[0]),
+    )
+    (kernel,) = lower(graph(*nodes)).kernels
+    assert kernel.count == 6
 
 
 def test_how_far_an_index_goes_for_a_step_of_a_variable() -> None:

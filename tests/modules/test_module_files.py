@@ -217,6 +217,15 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(3, 5, 6)]
 """,
+    "moments_together": """
+class Model(nn.Module):
+    def forward(self, x):
+        variance, mean = torch.var_mean(x, 1)
+        deviation, middle = torch.std_mean(x, dim=(0, 2), keepdim=True, correction=0)
+        return variance * mean, (x - middle) / deviation
+def get_inputs():
+    return [torch.randn(5, 7, 11)]
+""",
     "cross_entropy": """
 class Model(nn.Module):
     def forward(self, x, y):

@@ -27,6 +27,10 @@ MOST_STEPS = 256
 """Of a recurrent layer, which is written out step by step: thousands take longer than an import may. A guess."""
 MOST_WRITTEN_OUT = 4
 """Times that what is not lowered is written as other operators. A guess."""
+_ATEN_NAMES = {
+    "inp": "self", "a": "self", "b": "other", "dims": "dim", "dimensions": "dim", "pred": "condition", "shape": "size",
+}  # fmt: skip
+"""What arguments of `prims` are called in `aten`."""
 _RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal_")
 
 
@@ -371,9 +375,15 @@ def _node(node: Any, names: Mapping[str, str]) -> dict[str, Any]:
     given = {each.name: each.default_value for each in schema if each.has_default_value()}
     given |= {each.name: value for each, value in zip(schema, node.args, strict=False)}
     given |= node.kwargs
+    given = by_aten_names(str(node.target), given)
     arguments = {name: _plain(value, names) for name, value in given.items()}
     tensors = [_tensor(each) for each in results if each is not None]
     return {"name": node.name, "op": str(node.target), "arguments": arguments, "results": tensors}
+
+
+def by_aten_names(op: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """An operator's arguments, those of `prims` with the names that `aten` gives them: decompositions end in both."""
+    return {_ATEN_NAMES.get(name, name) if op.startswith("prims.") else name: value for name, value in given.items()}
 
 
 def _plain(value: Any, names: Mapping[str, str]) -> Any:

@@ -544,6 +544,11 @@ OPERATORS: Mapping[str, Operator] = {
         ("clone", "alias", "_to_copy", "detach", "lift_fresh_copy"), _viewed(lambda indices, source, given: indices)
     ),
     "expand": _viewed(lambda indices, source, given: broadcast(indices, source.shape)),
+    "broadcast_in_dim": _viewed(
+        lambda indices, source, given: broadcast(
+            tuple(indices[each] for each in given["broadcast_dimensions"]), source.shape
+        )
+    ),
     "permute": _viewed(_permuted),
     "sum": _reduction("sum"),
     "mean": _reduction("sum", is_mean=True),
