@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.backend.opencl.cpu.process_calls import thread_times_s
+from kernelwright.evaluate.device.comparison import CompareDone
 from kernelwright.evaluate.device.fresh_launches import seen_ms
 from kernelwright.evaluate.device.timing import (
     BUSY_WALL_QUANTILE,
@@ -29,6 +30,7 @@ from kernelwright.evaluate.device.timing import (
     suspicious,
     with_hidden_work,
 )
+from kernelwright.evaluate.device_queue.final_comparison import _refuse_hidden
 
 Floats = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], Floats]
@@ -357,3 +359,13 @@ def test_what_launching_costs_is_not_hidden_work() -> None:
 def test_times_of_launches_are_medians_of_those_that_tell_all() -> None:
     assert medians([]) == medians([(), ()]) == medians([(1.0,), (2.0,)]) == ()
     assert medians([(), (1.0, 5.0), (3.0, 4.0), (2.0, 9.0)]) == (2.0, 5.0)
+
+
+def test_whoever_hides_work_in_most_rounds_is_not_believed_in_these_either() -> None:
+    """Honest rounds, with a small gain, keep the surest sight low: the times still are what the host's clock saw."""
+    own, wall = [0.97] * 2 + [0.2] * 8, [0.99] * 10
+    done = CompareDone((), ((1.0,) * 10, tuple(own)), {}, ((1.02,) * 10, tuple(wall)))
+    wrong: dict[int, str] = {}
+    charged = _refuse_hidden(done, (0, 1), wrong)
+    assert (wrong, charged.samples_ms[0]) == ({}, done.samples_ms[0])
+    assert statistics.median(charged.samples_ms[1]) == pytest.approx(0.97)

@@ -135,10 +135,7 @@ def compare(
             if judged_on[place] == index or not process.desk.judges_slowly(workload):
                 _judge_compared(process, workload, folder, done.picked[row], place, wrong)
             shutil.rmtree(folder, ignore_errors=True)
-        if has_confirmation:
-            done = _with_hidden(done)
-        else:
-            _refuse_hidden(done, standing, wrong)
+        done = _with_hidden(done) if has_confirmation else _refuse_hidden(done, standing, wrong)
         results[workload] = _in_places(done, standing, len(candidates))
     gains = Gains.of({name: each.samples_ms for name, each in results.items()}, weights)
     if has_confirmation:
@@ -249,12 +246,17 @@ class _Proof:
         return found.message if isinstance(found, Failed) else None
 
 
-def _refuse_hidden(done: CompareDone, standing: Sequence[int], wrong: dict[int, str]) -> None:
+def _refuse_hidden(done: CompareDone, standing: Sequence[int], wrong: dict[int, str]) -> CompareDone:
+    """Add to `wrong` whose work is surely hidden; the times of whose work may be, with what is hidden in them."""
     baseline = done.samples_ms[0], done.wall_ms[0]
+    rows = []
     for place, own, wall in zip(standing, done.samples_ms, done.wall_ms, strict=True):
         hidden = hidden_work(own, wall, *baseline) if place else None
         if hidden:
             wrong.setdefault(place, f"suspicious in the comparison: {hidden}")
+        is_doubted = place and hidden_work(own, wall, *baseline, surely=False)
+        rows.append(with_hidden_work(own, wall, *baseline) if is_doubted else own)
+    return replace(done, samples_ms=tuple(rows))
 
 
 def _first_launch(process: DeviceProcess, baseline: Job, candidate: Job, limit: Limit | None) -> FreshProcess | Failed:
