@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cuda_on_cpu import CpuCuda
 from opencl_runs import Runner
-from tiling_runs import CONFIGS, GPU, Plain, devices_of, differences, subject_of
+from tiling_runs import CONFIGS, GPU, Plain, devices_of, differences, is_feasible, subject_of
 
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.tactics.contraction.tiles import CONTRACTION_TILES
@@ -66,6 +66,14 @@ CASES = (
         acc += f[((q * c + l) * 3 + r) * 3 + s] * x[((n * c + l) * (2 * h + 1) + 2 * i + r) * (2 * w + 1) + 2 * j + s];
   y[((n * o + q) * h + i) * w + j] = acc;
 }}""", {**ARGUMENTS, "x": "in float32 b,c,2 * h + 1,2 * w + 1"}, GRID, BLOCK, SIZES, "k"),
+    Plain("taps_inside_of_a_border", "opencl", f"""{SIGNATURE[:-1]}, int t) {{{PLACE}  float acc = 0;
+  for (int l = 0; l < c; ++l)
+    for (int r = 1; r < t - 1; ++r)
+      for (int s = 1; s < t - 1; ++s)
+        acc += f[((q * c + l) * t + r) * t + s] * x[((n * c + l) * (h + t) + i + r) * (w + t) + j + s];
+  y[((n * o + q) * h + i) * w + j] = acc;
+}}""", {**ARGUMENTS, "x": "in float32 b,c,h + t,w + t", "f": "in float32 o,c,t,t", "t": "scalar int32 t"}, GRID, BLOCK,
+          ({**SIZES[0], "t": 4}, {**SIZES[0], "t": 2}), "k"),
     Plain("one_axis", "opencl", """__kernel void k(__global const float *x, __global const float *f, __global float *y,
   int c, int o, int w, int taps) {
   int j = get_global_id(0), q = get_global_id(1), n = get_global_id(2);
@@ -114,7 +122,7 @@ def test_a_convolution_in_tiles_equals_the_plain_one(plain: Plain, tmp_path: Pat
 
 @pytest.mark.few(1)
 @pytest.mark.skipif(not CpuCuda.is_there(), reason="needs g++")
-@pytest.mark.parametrize("plain", [CASES[0], CASES[2], CASES[4]], ids=lambda each: each.name)
+@pytest.mark.parametrize("plain", [CASES[0], CASES[2], CASES[5]], ids=lambda each: each.name)
 def test_a_convolution_in_cuda_equals_the_plain_one(plain: Plain, tmp_path: Path) -> None:
     source = in_cuda(plain.source)
     cuda = Plain(plain.name, "cuda", source, plain.arguments, plain.grid, plain.block, SIZES, "k")
@@ -122,6 +130,14 @@ def test_a_convolution_in_cuda_equals_the_plain_one(plain: Plain, tmp_path: Path
     rewrite = rewritten(subject)
     for sizes in cuda.sizes:
         assert not differences(CpuCuda(tmp_path), subject, rewrite, sizes, count=CONFIGS, rtol=1e-5)
+
+
+def test_loops_that_have_fewer_steps_than_none_are_left_out(tmp_path: Path) -> None:
+    plain = next(each for each in CASES if each.name == "taps_inside_of_a_border")
+    header = rewritten(subject_of(plain, tmp_path)).header
+    default = {each.name: each.default for each in header.parameters}
+    allowed = [t for t in (4, 2, 1) if is_feasible(header, default, {**SIZES[0], "t": t})]
+    assert allowed == [4, 2]  # with 1 tap two loops would have -1 steps each, and both of them 1
 
 
 @pytest.mark.parametrize(("old", "new"), [
