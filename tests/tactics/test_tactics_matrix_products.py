@@ -130,6 +130,9 @@ def test_a_product_in_registers_equals_the_one_that_it_becomes(plain: Plain, tmp
     (", 0.0f)", ", -100.0f)"),
     ("fmaxf(alpha * s00", "isnan(s00) ? 0 : fmaxf(alpha * s00"),
     ("float s00", "if (alpha == 0) return; float s00"),
+    ("row < m && col < n)", "row < m && col < n && (unsigned)(col - 1) < (unsigned)n)"),
+    ("row < m && col < n)", "row < m && col < n && threadIdx.x - 1 < n)"),
+    ("row = blockIdx.y * 16 + y", "row = (unsigned char)(blockIdx.y * 16 + y)"),
 ])  # fmt: skip
 def test_what_is_another_sum_is_left_alone(old: str, new: str, tmp_path: Path) -> None:
     assert old in GUARDED

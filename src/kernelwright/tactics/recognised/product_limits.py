@@ -16,6 +16,8 @@ from kernelwright.tactics.tiling.places import instance_of
 from kernelwright.tactics.vectors.lane_kinds import COMPARISONS
 
 _SPECIAL = re.compile(r"is_?(nan|inf|finite|normal)|fpclassify")
+_NARROW = re.compile(r"\b(u?char|u?short|u?int(8|16)_t)\b")
+_UNSIGNED = re.compile(r"\b(unsigned|size_t|u(int|char|short|long)\w*)\b")
 _PARTING = ("%", "/", "&", ">>", "^", "|")
 _WIDEST = 64
 """Bits of a number that is shifted."""
@@ -34,6 +36,7 @@ def refuse_limits(subject: Subject, tried: int) -> None:
     """
     names = _Names(subject)
     _refuse_special(subject)
+    _refuse_wrapping(names)
     for node in nodes.walk(subject.analysis.function.body):
         is_least = isinstance(node, nodes.Call) and node.function in ("min", "max")
         is_parted = isinstance(node, nodes.Binary) and node.operator in _PARTING
@@ -62,6 +65,30 @@ def _refuse_special(subject: Subject) -> None:
         names = {each.name for each in nodes.walk(node) if isinstance(each, nodes.Name)}
         if isinstance(node, nodes.Binary) and node.operator in COMPARISONS and names and names <= floats:
             raise Unfit("it compares a number that it is given")
+
+
+def _refuse_wrapping(names: _Names) -> None:
+    """Refuse what may wrap around, which trials with wide signed numbers do not meet.
+
+    Raises:
+        Unfit: a number becomes a narrow one, or a difference an unsigned one.
+    """
+    for node in nodes.walk(names.body):
+        match node:
+            case nodes.Cast(c_type=c_type, is_pointer=False, operands=(value,)):
+                parts: tuple[nodes.Node, ...] = (value,)
+            case nodes.Declarator(c_type=c_type, is_pointer=False, initial=value) if value is not None:
+                parts = (value,)
+            case nodes.Assign(target=nodes.Name() as target, value=value, operator=sign):
+                c_type, parts = names.c_type(target), (value, node) if sign == "-=" else (value,)
+            case nodes.Binary(operator=sign) if sign in COMPARISONS:
+                c_type, parts = "unsigned" if any(map(names.is_unsigned, nodes.walk(node))) else "", (node,)
+            case _:
+                continue
+        if _NARROW.search(c_type) and any(names.number(each) is None for each in parts):
+            raise Unfit("a number becomes a narrow one")
+        if _UNSIGNED.search(c_type) and any(names.is_difference(inner) for each in parts for inner in nodes.walk(each)):
+            raise Unfit("a difference becomes an unsigned number")
 
 
 def _is_block(node: nodes.Node) -> bool:
@@ -116,6 +143,21 @@ class _Names:
     def is_made(self, node: nodes.Node, is_seed: _Seed, variables: _Variables) -> bool:
         """Whether something is made of seeds, or of some variables."""
         return any(is_seed(each) or self._place(each) in variables for each in nodes.walk(node))
+
+    def c_type(self, node: nodes.Name) -> str:
+        """The type that a variable is declared with; empty for none."""
+        found = self.declared.get((node.place.span.start, node.name))
+        return "" if found is None else found.c_type
+
+    def is_unsigned(self, node: nodes.Node) -> bool:
+        """Whether it is an unsigned variable, or a place of a thread or block."""
+        is_variable = isinstance(node, nodes.Name) and _UNSIGNED.search(self.c_type(node)) is not None
+        return is_variable or bool(query_text(node))
+
+    def is_difference(self, node: nodes.Node) -> bool:
+        """Whether something is subtracted that is no number alone."""
+        is_less = isinstance(node, nodes.Binary | nodes.Unary | nodes.Assign) and node.operator in ("-", "-=", "~")
+        return is_less and self.number(node) is None
 
     def _place(self, node: nodes.Node) -> int:
         """Where a variable is declared; -1 for anything else."""
