@@ -10,7 +10,7 @@ from tiling_runs import CONFIGS, GPU, Plain, differences, is_feasible, subject_o
 
 from kernelwright.tactics.base import NotApplicable, Rewrite
 from kernelwright.tactics.contraction.tiles import CONTRACTION_TILES
-from kernelwright.tactics.recognised.matrix_products import also_recognised
+from kernelwright.tactics.recognised.matrix_products import also_recognised, plain_product
 
 TACTIC = also_recognised(CONTRACTION_TILES)
 ABC = {"a": "in float32 m,k", "b": "in float32 k,n", "c": "out float32 m,n", "m": "scalar int32 m",
@@ -138,6 +138,18 @@ def test_what_is_another_sum_is_left_alone(old: str, new: str, tmp_path: Path) -
     assert old in GUARDED
     plain = Plain("x", "cuda", GUARDED.replace(old, new), LINEAR, CASES[0].grid, CASES[0].block, CASES[0].sizes)
     assert isinstance(TACTIC.apply(subject_of(plain, tmp_path, GPU)), NotApplicable)
+
+
+def test_a_loop_over_the_elements_of_a_tile_is_no_limit(tmp_path: Path) -> None:
+    first = GUARDED.index("    ta[x][y] =")
+    loads = """    for (int e = x + 8 * y; e < 8 * 16; e += 64) {
+      int kk = e % 8, r = blockIdx.y * 16 + e / 8;
+      ta[kk][e / 8] = r < m && k0 + kk < k ? a[r * k + k0 + kk] : 0;
+    }
+"""
+    source = GUARDED[:first] + loads + GUARDED[GUARDED.index("    tb[x][y] =") :]
+    plain = Plain("x", "cuda", source, LINEAR, CASES[0].grid, CASES[0].block, CASES[0].sizes)
+    assert "__shared__" not in plain_product(subject_of(plain, tmp_path, GPU)).source
 
 
 @pytest.mark.skipif(not CpuCuda.is_there(), reason="needs g++")

@@ -48,7 +48,8 @@ def refuse_limits(subject: Subject, tried: int) -> None:
         if names.is_made(node, _is_block, names.blocks) and (is_parted or not is_sized):
             raise Unfit("it takes places of its blocks apart")
         is_met = is_parted or is_sized or not names.is_made(node, _is_none, names.steps)
-        if any(abs(value) > (tried if is_met else 1) for value in names.numbers(node)):
+        numbers = names.single_numbers(node) if node.place.span in names.heads else names.numbers(node)
+        if any(abs(value) > (tried if is_met else 1) for value in numbers):
             raise Unfit("a number in it may be a limit that is beyond all trials")
 
 
@@ -120,6 +121,7 @@ class _Names:
         for name in scalars.keys() - self.of_sizes:
             value = total_of(self.subject, scalars[name].text, {})
             self.known |= {} if value is None else {name: value}
+        self.single = set(self.known)
         self.changed = nodes.assigned_names(self.body)
         self.declared = {
             (each.place.span.start, each.name): found[0] for each in nodes.walk(self.body)
@@ -128,6 +130,7 @@ class _Names:
         }  # fmt: skip
         for each in self.subject.analysis.tree.constants:
             value = self.number(each.value)
+            self.single |= {each.name} if isinstance(each.value, nodes.Literal) else set()
             self.known |= {} if value is None else {each.name: value}
         loops = [each for each in nodes.walk(self.body) if isinstance(each, nodes.Loop) and each.condition]
         self.sizes = self._derived(self.is_size)
@@ -135,6 +138,7 @@ class _Names:
         self.places = self._derived(_is_block, _indices(loops))
         long = [each for each in loops if each.condition and self.is_made(each.condition, self.is_size, self.sizes)]
         self.steps = self._derived(_is_none, _indices(long))
+        self.heads = {each.condition.place.span for each in loops if each.condition and each not in long}
 
     def is_size(self, node: nodes.Node) -> bool:
         """Whether it is a parameter that changes with the sizes, or the launch's extent."""
@@ -191,6 +195,14 @@ class _Names:
             yield from () if initial is None else self._added(initial)
         for part in nodes.children(node):
             yield from self.numbers(part)
+
+    def single_numbers(self, node: nodes.Node) -> Iterator[int]:
+        """Each number in the head of a loop that ends at numbers alone: a tile's elements are a product of some."""
+        for each in nodes.walk(node):
+            is_single = isinstance(each, nodes.Literal) or (isinstance(each, nodes.Name) and each.name in self.single)
+            value = self.number(each) if is_single else None
+            if value is not None:
+                yield value
 
     def _added(self, node: nodes.Node) -> Iterator[int]:
         """The numbers in a sum: 200 of `row - 200`."""
