@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cuda_on_cpu import CpuCuda
 from opencl_runs import Runner
-from tiling_runs import CONFIGS, GPU, Plain, devices_of, differences, subject_of
+from tiling_runs import CONFIGS, GPU, Plain, devices_of, differences, is_feasible, subject_of
 
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.tactics.contraction.tiles import CONTRACTION_TILES
@@ -84,6 +84,14 @@ CASES = (
        "o": "scalar int32 o", "w": "scalar int32 w", "taps": "scalar int32 h"}, ("ceil_div(w, 16)", "o", "b"),
           ("16", "1"), SIZES, "k"),
 )  # fmt: skip
+INSIDE = Plain("taps_inside_of_a_border", "opencl", f"""{SIGNATURE[:-1]}, int t) {{{PLACE}  float acc = 0;
+  for (int l = 0; l < c; ++l)
+    for (int r = 1; r < t - 1; ++r)
+      for (int s = 1; s < t - 1; ++s)
+        acc += f[((q * c + l) * t + r) * t + s] * x[((n * c + l) * (h + t) + i + r) * (w + t) + j + s];
+  y[((n * o + q) * h + i) * w + j] = acc;
+}}""", {**ARGUMENTS, "x": "in float32 b,c,h + t,w + t", "f": "in float32 o,c,t,t", "t": "scalar int32 t"}, GRID, BLOCK,
+          ({**SIZES[0], "t": 4}, {**SIZES[0], "t": 2}), "k")  # fmt: skip
 QUERIES = {"get_global_id(0)": "blockIdx.x * blockDim.x + threadIdx.x", "get_global_id(2)": "blockIdx.z",
            "get_global_id(1)": "blockIdx.y * blockDim.y + threadIdx.y", "__kernel": "__global__",
            "__global ": ""}  # fmt: skip
@@ -122,6 +130,13 @@ def test_a_convolution_in_cuda_equals_the_plain_one(plain: Plain, tmp_path: Path
     rewrite = rewritten(subject)
     for sizes in cuda.sizes:
         assert not differences(CpuCuda(tmp_path), subject, rewrite, sizes, count=CONFIGS, rtol=1e-5)
+
+
+def test_loops_that_have_fewer_steps_than_none_are_left_out(tmp_path: Path) -> None:
+    header = rewritten(subject_of(INSIDE, tmp_path)).header
+    default = {each.name: each.default for each in header.parameters}
+    allowed = [t for t in (4, 2, 1) if is_feasible(header, default, {**SIZES[0], "t": t})]
+    assert allowed == [4, 2]  # with 1 tap two loops would have -1 steps each, and both of them 1
 
 
 @pytest.mark.parametrize(("old", "new"), [

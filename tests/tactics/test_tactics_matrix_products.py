@@ -10,7 +10,7 @@ from tiling_runs import CONFIGS, GPU, Plain, differences, is_feasible, subject_o
 
 from kernelwright.tactics.base import NotApplicable, Rewrite
 from kernelwright.tactics.contraction.tiles import CONTRACTION_TILES
-from kernelwright.tactics.recognised.matrix_products import also_recognised
+from kernelwright.tactics.recognised.matrix_products import also_recognised, plain_product
 
 TACTIC = also_recognised(CONTRACTION_TILES)
 ABC = {"a": "in float32 m,k", "b": "in float32 k,n", "c": "out float32 m,n", "m": "scalar int32 m",
@@ -120,8 +120,49 @@ def test_a_product_in_registers_equals_the_one_that_it_becomes(plain: Plain, tmp
     ("if (row + 8 < m && col < n)", "if (row + 8 < m && col < n && row != 3)"),
     ("blockIdx.y * 16", "blockIdx.y % 64 * 16"),
     ("k0 < k;", "k0 < k && k0 < 4096;"),
+    ("k0 < k;", "k0 < k && k0 < 32 * 32;"),
+    ("k0 < k;", "k0 < k && (k0 >> 10) == 0;"),
+    ("float s00", "const int end = 1 << 10; if (m > end) return; float s00"),
+    ("float s00", "int behind = row - 200; if (behind >= n) return; float s00"),
+    ("float s00", "if (blockIdx.y >= 8) return; float s00"),
+    ("row = blockIdx.y * 16", "row = (blockIdx.y != 0) * 16"),
+    ("blockIdx.x * 16 + y + 8 < n", "min(blockIdx.x, 5u) * 16 + y + 8 < n"),
+    (", 0.0f)", ", -100.0f)"),
+    ("fmaxf(alpha * s00", "isnan(s00) ? 0 : fmaxf(alpha * s00"),
+    ("float s00", "if (alpha == 0) return; float s00"),
+    ("row < m && col < n)", "row < m && col < n && (unsigned)(col - 1) < (unsigned)n)"),
+    ("row < m && col < n)", "row < m && col < n && threadIdx.x - 1 < n)"),
+    ("row = blockIdx.y * 16 + y", "row = (unsigned char)(blockIdx.y * 16 + y)"),
 ])  # fmt: skip
 def test_what_is_another_sum_is_left_alone(old: str, new: str, tmp_path: Path) -> None:
     assert old in GUARDED
     plain = Plain("x", "cuda", GUARDED.replace(old, new), LINEAR, CASES[0].grid, CASES[0].block, CASES[0].sizes)
     assert isinstance(TACTIC.apply(subject_of(plain, tmp_path, GPU)), NotApplicable)
+
+
+def test_a_loop_over_the_elements_of_a_tile_is_no_limit(tmp_path: Path) -> None:
+    first = GUARDED.index("    ta[x][y] =")
+    loads = """    for (int e = x + 8 * y; e < 8 * 16; e += 64) {
+      int kk = e % 8, r = blockIdx.y * 16 + e / 8;
+      ta[kk][e / 8] = r < m && k0 + kk < k ? a[r * k + k0 + kk] : 0;
+    }
+"""
+    source = GUARDED[:first] + loads + GUARDED[GUARDED.index("    tb[x][y] =") :]
+    plain = Plain("x", "cuda", source, LINEAR, CASES[0].grid, CASES[0].block, CASES[0].sizes)
+    assert "__shared__" not in plain_product(subject_of(plain, tmp_path, GPU)).source
+
+
+@pytest.mark.skipif(not CpuCuda.is_there(), reason="needs g++")
+def test_arrays_whose_names_end_alike_are_told_apart(tmp_path: Path) -> None:
+    source = GUARDED
+    for old, new in (("float *a,", "float *x_tensor,"), ("float *b,", "float *w_tensor,"), ("? a[", "? x_tensor["),
+                     ("? b[", "? w_tensor[")):  # fmt: skip
+        assert old in source
+        source = source.replace(old, new)
+    longer = {"a": "x_tensor", "b": "w_tensor"}
+    arguments = {longer.get(name, name): text for name, text in LINEAR.items()}
+    plain = Plain("x", "cuda", source, arguments, CASES[0].grid, CASES[0].block, CASES[0].sizes)
+    subject = subject_of(plain, tmp_path, GPU)
+    rewrite = TACTIC.apply(subject)
+    assert isinstance(rewrite, Rewrite), rewrite
+    assert not differences(CpuCuda(tmp_path), subject, rewrite, CASES[0].sizes[0], count=1, rtol=1e-5)

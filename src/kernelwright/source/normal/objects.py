@@ -15,6 +15,9 @@ from kernelwright.source.span import Span
 
 _ALIGNED = re.compile(r"\b(?:alignas|__align__)\s*\(")
 _ATTRIBUTE = re.compile(r"__attribute__|__declspec|\bpragma\s+pack|\[\[")
+_HEAD = re.compile(r"\s*(?:struct|class)\s+\w+\s*")
+_FIELD = re.compile(r"\w+\s*\[[^\[\]]*\]\s*")
+"""A struct's head without alignments, and its field: nothing else in them that may be an alignment, as a macro."""
 _BYTES = (
     (1, ("char", "signed char", "unsigned char", "int8_t", "uint8_t", "bool", "__nv_fp8_e4m3", "__nv_fp8_e5m2")),
     (2, ("half", "__half", "nv_bfloat16", "__nv_bfloat16", "short", "unsigned short", "int16_t", "uint16_t")),
@@ -118,6 +121,11 @@ def _array_in(draft: KernelText, function: nodes.Function, instance: Instance) -
     text = draft.at(Span(place.span.start, draft.span(fields[0]).start))
     behind = draft.at(Span(place.span.end, len(draft.data))).partition(";")[0]
     aligned = [text[each.end() : matching(text, each.end() - 1) or each.end()][:-1] for each in _ALIGNED.finditer(text)]
+    head, field = text.partition("{")[0], draft.at(Span(draft.span(fields[0]).start, place.span.end)).partition(";")[0]
+    for each in aligned:
+        head = _ALIGNED.sub("", head, count=1).replace(f"{each})", "", 1)
+    if not _HEAD.fullmatch(head) or not _FIELD.fullmatch(field) or re.search(r"\bvirtual\b", draft.at(place.span)):
+        raise LeftAsIs("a struct whose size something else may say")
     alignments = [_constant(draft, function, renamed(each, instance.values)) for each in aligned]
     if size is None or count is None or count < 1 or _ATTRIBUTE.search(text) or behind.strip():
         raise LeftAsIs("a struct of an unknown size")

@@ -136,7 +136,7 @@ def contraction_of(subject: Subject, plan: RewriteBuilder) -> Contraction:
     by_output = frame.form(output).terms
     is_swapped = any(by_output.get(each.atom) == ONE for each in indices[0])
     left, right = (made[1], made[0]) if is_swapped else (made[0], made[1])
-    _keep_in_int(subject, plan, left, right)
+    _keep_in_int(plan, left, right, steps)
     added = f"{target.place.span.text(subject.source)} += kw_sum;"
     first, end = ("0", " * ".join(f"({each.end})" for each in steps))
     if len(loops) == 1:
@@ -520,10 +520,10 @@ def _as_global(name: str) -> str:
     return f"global.{name[6:]}" if name.startswith("block.") else name
 
 
-def _keep_in_int(subject: Subject, plan: RewriteBuilder, left: Factor, right: Factor) -> None:
-    """Several indices as one are counted in `int`, too."""
-    for letter, factor in (("m", left), ("n", right)):
-        if len(factor.own) > 1:
-            plan.constraint(
-                f"range_{letter}", f"{' * '.join(f'({each.host})' for each in factor.own)} <= {MOST_PLACES}"
-            )
+def _keep_in_int(plan: RewriteBuilder, left: Factor, right: Factor, steps: tuple[Index, ...]) -> None:
+    """Several indices as one are counted in `int`, too; and two loops of no steps at all are none."""
+    for letter, indices in (("m", left.own), ("n", right.own), ("k", steps)):
+        if len(indices) > 1:
+            count = f"{' * '.join(f'({each.host})' for each in indices)} <= {MOST_PLACES}"
+            least = [f"({each.host}) >= 0" for each in steps if letter == "k" and "-" in each.host]
+            plan.constraint(f"range_{letter}", " and ".join((count, *least)))

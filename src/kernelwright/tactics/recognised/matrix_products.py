@@ -8,26 +8,24 @@ at sizes that are multiples of the tiles and at others. Sizes at which the kerne
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, apply
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Tactic, Unfit, Wrapped
 from kernelwright.tactics.common.editing import refuse_arranged, refuse_unread
 from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import only_shape, refuse_aliases
-from kernelwright.tactics.common.thread_queries import query_text
-from kernelwright.tactics.recognised.places import Launched, integers_up_to, launched, replay, visible
+from kernelwright.tactics.recognised.places import Launched, integers_up_to, launched, replay
+from kernelwright.tactics.recognised.product_limits import refuse_limits
 from kernelwright.tactics.recognised.replay.values import Numbers, arbitrary, is_float_type
 from kernelwright.tactics.recognised.trials import floats, length_sizes, once
 from kernelwright.tactics.tiling.direct import refuse_wide
 from kernelwright.tactics.tiling.places import instance_of
 from kernelwright.tactics.tiling.store import plain_type
-from kernelwright.tactics.vectors.lane_kinds import COMPARISONS
 
 _MOST_STEPS = 200_000
 """That a block may take: a tile of 128 x 128 outputs with 96 products each takes half of them."""
@@ -35,6 +33,8 @@ _MANY = 107_520
 """A size that every usual tile divides."""
 _DEPTHS = (32, 96, 64, 160)
 """Products of a sum in the first trials: what tiles take at a time divides them."""
+_LARGE = 1e9
+"""By what elements are multiplied in a trial that meets limits of numbers: `fminf(x, 100)`."""
 _UNITS = (1, 4, 8, 16, 32, 64)
 """What the length of sums may have to be a multiple of."""
 _LOADED = {"float": "{}", "double": "{}", "__half": "__half2float({})", "half": "__half2float({})",
@@ -124,7 +124,7 @@ def plain_product(subject: Subject) -> Subject:
     found = next(trials.found(), None)
     if found is None:
         raise Unfit(_NONE)
-    _refuse_limits(subject, max(_DEPTHS[0], found.rows.tile, found.columns.tile))
+    refuse_limits(subject, max(_DEPTHS[0], found.rows.tile, found.columns.tile))
     units = trials.units(found)
     return _written(subject, found, units)
 
@@ -196,7 +196,8 @@ class _Trials:
             sizes: of the launch.
             block: its number.
             seed: of what arrays hold.
-            content: `""`, or names of arrays that hold zeros, with blanks; `+` among them for no numbers below 0.
+            content: `""`, or names of arrays that hold zeros, with blanks; `+` among them for no numbers below 0, `*`
+                for large ones.
 
         Raises:
             Unfit: it does something that is not followed.
@@ -387,7 +388,8 @@ class _Trials:
         long = next(each for each in range(_DEPTHS[0], 4 * _UNITS[-1]) if each % found[made.depth] == 0 and each % 3)
         tried = [{size: start + found[size] for size, start in least.items()} | batch, {**found, **batch},
                  {**least, **one, made.depth: long + found[made.depth]}]  # fmt: skip
-        if not all(self.agrees(made, each, 2, whole=True) for each in tried):
+        is_product = all(self.agrees(made, each, 2, whole=True) for each in tried)
+        if not is_product or not self.agrees(made, {**found, **one}, 3, whole=False, content="*"):
             raise Unfit(_NONE)
         if any(sizes[size] % unit for sizes in self.subject.sizes() for size, unit in found.items()):
             raise Unfit("a workload has sizes at which it computes no product")
@@ -411,6 +413,7 @@ def held(seed: int, content: str) -> Callable[[str, Numbers], Numbers]:
         if name in words:
             return np.zeros(offsets.shape)
         found = arbitrary(name, offsets, seed)
+        found = found * _LARGE if "*" in words else found
         return np.abs(found) if "+" in words else found
 
     return data
@@ -434,74 +437,6 @@ def _arrays(subject: Subject) -> tuple[str, tuple[str, ...]]:
 
 def _type_of(subject: Subject, array: str) -> str:
     return next((each.c_type for each in subject.analysis.function.parameters if each.name == array), "")
-
-
-# What no trial meets
-
-
-def _refuse_limits(subject: Subject, tried: int) -> None:
-    """Refuse what may be another sum at larger sizes than the trials': `k0 < 4096`, `blockIdx.y % 64`.
-
-    Raises:
-        Unfit: a place in the matrices is compared with a larger number than was `tried`, or divided by any.
-    """
-    body = subject.analysis.function.body
-    derived, of_blocks = _derived(body), _derived(body, is_block_alone=True)
-    for node in nodes.walk(body):
-        is_least = isinstance(node, nodes.Call) and node.function in ("min", "max")
-        is_binary = isinstance(node, nodes.Binary) and node.operator in (*COMPARISONS, "%", "/", "&", ">>", "^", "|")
-        if not (is_least or is_binary) or not _is_of(body, node, derived):
-            continue
-        is_parted = isinstance(node, nodes.Binary) and node.operator not in COMPARISONS
-        if is_parted and _is_of(body, node, of_blocks):
-            raise Unfit("it takes places of its blocks apart")
-        if any(abs(value) > tried for value in _numbers_in(subject, node)):
-            raise Unfit("a number in it may be a limit that is beyond all trials")
-
-
-def _derived(body: nodes.Block, *, is_block_alone: bool = False) -> frozenset[int]:
-    """Variables that are made of the block's place, and indices of loops with what is made of them, by their places."""
-    found: set[int] = set()
-    for _ in range(3):  # later texts set what earlier ones use, in loops
-        for node in nodes.walk(body):
-            match node:
-                case nodes.Loop(initial=nodes.Declaration(declarators=declarators)) if not is_block_alone:
-                    found |= {each.place.span.start for each in declarators}
-                case nodes.Declarator(initial=value, is_pointer=False) if value and _is_of(body, value, found):
-                    found.add(node.place.span.start)
-                case nodes.Assign(target=nodes.Name() as target, value=value) if _is_of(body, value, found):
-                    found |= _declared(body, target)
-    return frozenset(found)
-
-
-def _declared(body: nodes.Block, name: nodes.Name) -> set[int]:
-    """Where a variable is declared."""
-    found = visible(body, name.place.span).get(name.name)
-    return set() if found is None or found[0].is_pointer else {found[0].place.span.start}
-
-
-def _is_of(body: nodes.Block, node: nodes.Node, places: Collection[int]) -> bool:
-    return any(
-        query_text(each).startswith("blockIdx")
-        or (isinstance(each, nodes.Name) and _declared(body, each) & set(places))
-        for each in nodes.walk(node)
-    )
-
-
-def _numbers_in(subject: Subject, node: nodes.Node) -> Iterator[int]:
-    """Whole numbers in an expression, those of constants and of parameters that are no sizes too."""
-    known = {name: value.constant for name, value in instance_of(subject).items()}
-    known |= {each.name: each.value.value for each in subject.analysis.tree.constants
-              if isinstance(each.value, nodes.Literal) and isinstance(each.value.value, int)}  # fmt: skip
-    for each in nodes.walk(node):
-        value = each.value if isinstance(each, nodes.Literal) else None
-        if isinstance(each, nodes.Name):
-            scalar = subject.scalar(each.name)
-            value = known.get(each.name)
-            if scalar is not None and not scalar.names:
-                value = total_of(subject, scalar.text, {})
-        if isinstance(value, int):
-            yield value
 
 
 # Text

@@ -48,9 +48,12 @@ def arbitrary(name: str, offsets: Numbers, seed: int, content: Content = "fine")
 _CONSTANTS: Mapping[str, float] = MappingProxyType({"nan": np.nan, "lowest": -np.inf, "highest": np.inf})
 
 
+_PRIME = 2**56 - 5
+
+
 def hash_of(name: str) -> int:
     """A number of a name, the same in every process."""
-    return int.from_bytes(name.encode()[-7:], "little")
+    return int.from_bytes(name.encode(), "little") % _PRIME
 
 
 @dataclass
