@@ -174,9 +174,8 @@ def hidden_work(
     """Why a candidate's times cannot be believed beside another one's, taken in the same rounds; None: they can.
 
     What launching and waiting cost is alike for both. Where the host's clock surely sees more than that beside a
-    candidate's own time, its work is hidden from the timer. On a busy host a few rounds tell little: there
-    `with_hidden_work` puts what it saw into the times, which claims nothing either: without `surely`, half of the rounds
-    are enough to doubt them all.
+    candidate's own time, its work is hidden from the timer. On a busy host a few rounds tell little: half of them are
+    enough to doubt the times, without `surely`, and `with_hidden_work` then puts what the clock saw into them.
     """
     beside_ms = np.subtract(wall_ms, samples_ms)
     own_ms = median_interval(beside_ms).low if surely else float(np.median(beside_ms))
